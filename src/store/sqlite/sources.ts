@@ -40,6 +40,14 @@ const prepareStatements = (db: Db) => ({
     .where(and(eq(batches.sequence, placeholder("sequence")), waitsForInput, isFree))
     .returning()
     .prepare(),
+  // Every look at a batch asks for them.
+  listRetries: db
+    .select({ batchId: batches.id })
+    .from(batches)
+    .where(and(eq(batches.sourceBatchId, placeholder("sourceId")), hasSource, isListed))
+    .orderBy(desc(batches.sequence))
+    .limit(MAX_RETRIES)
+    .prepare(),
 });
 
 export class SqliteSources {
@@ -160,14 +168,7 @@ export class SqliteSources {
 
   listRetries(sourceIds: readonly BatchId[]): Retry[] {
     return sourceIds.flatMap((sourceId) =>
-      this.#db
-        .select({ batchId: batches.id })
-        .from(batches)
-        .where(and(eq(batches.sourceBatchId, sourceId), hasSource, isListed))
-        .orderBy(desc(batches.sequence))
-        .limit(MAX_RETRIES)
-        .all()
-        .map(({ batchId }) => ({ sourceId, batchId })),
+      this.#statements.listRetries.all({ sourceId }).map(({ batchId }) => ({ sourceId, batchId })),
     );
   }
 }
