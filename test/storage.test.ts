@@ -7,12 +7,14 @@ import {
   renameSync,
   rmSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { expect, test } from "vitest";
 import { runCommand } from "./support/command.ts";
+import { FakeClock } from "./support/fake-clock.ts";
 import { BatchdProcess } from "./support/process.ts";
 import { chatLines, startTestService } from "./support/service.ts";
 import { temporaryFolder } from "./support/store-builders.ts";
@@ -143,6 +145,58 @@ test("while the folder of files is away, a client is asked to wait, not told tha
   rmSync(blobs, { recursive: true });
   renameSync(away, blobs);
   expect(await statuses()).toEqual([200, 200]);
+});
+
+/** A failure of their own would end the batches before: five are too many. */
+const ROUNDS = 7;
+
+/** Stands for a share whose server is gone, and for a folder without rights: nothing in it can be opened. */
+function makeUnreachable(folder: string): () => void {
+  const away = `${folder}-away`;
+  renameSync(folder, away);
+  symlinkSync(folder, folder);
+  return () => {
+    rmSync(folder);
+    renameSync(away, folder);
+  };
+}
+
+test("no batch is given up while the folder of files cannot be reached, and each goes on afterwards", async () => {
+  await using upstream = await startUpstream();
+  const clock = new FakeClock();
+  await using service = await startTestService({ upstreamUrl: upstream.url, clock });
+  const { openai, events } = service;
+  const paused = await service.submit(chatLines(4));
+  await openai.post(`/batches/${paused.id}/pause`);
+  await events.reached("batch.started", { batch: paused.id });
+  const input = await service.upload(chatLines(3));
+
+  const reach = makeUnreachable(join(service.dataDir, "blobs"));
+  await openai.post(`/batches/${paused.id}/resume`);
+  const waiting = await openai.batches.create({
+    input_file_id: input,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+  });
+  await events.reached("chunk.failed", { batch: paused.id });
+  const roundCount = () =>
+    Math.min(
+      events.count("loop.pass_failed", { loop: "intake" }),
+      events.count("chunk.failed", { batch: paused.id }),
+    );
+  const passTime = <T>(look: () => T) => {
+    clock.advance(5_000);
+    return look();
+  };
+  await expect.poll(() => passTime(roundCount)).toBeGreaterThanOrEqual(ROUNDS);
+  expect((await fetch(`${service.url}/v1/files/${input}/content`)).status).toBe(503);
+  reach();
+  const countsOf = async ({ id }: { id: string }) => {
+    const { status, request_counts: counts } = await openai.batches.retrieve(id);
+    return [status, counts!.completed, counts!.failed];
+  };
+  await expect.poll(() => passTime(() => countsOf(paused))).toEqual(["completed", 4, 0]);
+  await expect.poll(() => passTime(() => countsOf(waiting))).toEqual(["completed", 3, 0]);
 });
 
 test("a server whose files were all deleted starts", async () => {

@@ -31,6 +31,7 @@ import {
   closeToOthers,
   entriesOf,
   FILE_MODE,
+  hasCode,
   makeFolder,
   moveInto,
   orNull,
@@ -49,6 +50,8 @@ const TEMPORARY = ".tmp";
 const WRITE_HINTS: WriteHints = { minIntervalMs: 80, fullBytes: 1024 * 1024 };
 const WHOLE: ByteRange = { start: 0, end: Number.POSITIVE_INFINITY };
 const DELETED_AT_ONCE = 32;
+/** The codes of a process that can open no file, which say nothing about the folder. */
+const NO_DESCRIPTOR = ["EMFILE", "ENFILE"];
 const LOOKUP_PAGE = 500;
 
 export interface DiskOptions {
@@ -112,14 +115,14 @@ export class DiskBlobs implements Blobs {
 
   read(key: string, range?: ByteRange): Readable {
     // The first read opens the file and the stream closes it, so an unread stream holds no descriptor.
-    const chunks = readChunks(() => this.#open(key), { key, range });
+    const chunks = this.#chunksOf(key, range);
     return Readable.from(chunks, { objectMode: false, highWaterMark: READ_BYTES });
   }
 
   async readRange(key: string, { start, end }: ByteRange): Promise<Buffer> {
     await using file = await this.#open(key);
     const buffer = Buffer.allocUnsafe(end - start);
-    const { bytesRead } = await file.read(buffer, 0, buffer.length, start);
+    const bytesRead = await this.#readAt(start, { file, buffer });
     if (bytesRead < buffer.length) throw new BlobTooShort(key, end);
     return buffer;
   }
@@ -184,21 +187,60 @@ export class DiskBlobs implements Blobs {
     }
   }
 
+  async *#chunksOf(key: string, range: ByteRange = WHOLE): AsyncGenerator<Buffer> {
+    await using file = await this.#open(key);
+    let at = range.start;
+    while (at < range.end) {
+      const buffer = Buffer.allocUnsafeSlow(Math.min(READ_BYTES, range.end - at));
+      const bytesRead = await this.#readAt(at, { file, buffer });
+      if (bytesRead === 0) break;
+      at += bytesRead;
+      yield buffer.subarray(0, bytesRead);
+    }
+    if (Number.isFinite(range.end) && at < range.end) throw new BlobTooShort(key, range.end);
+  }
+
   async #open(key: string): Promise<FileHandle> {
-    const file = await orNull(open(this.#pathOf(key), "r"), "ENOENT", "ENOTDIR");
+    const opening = orNull(open(this.#pathOf(key), "r"), "ENOENT", "ENOTDIR");
+    const file = await opening.catch((cause: unknown) => this.#failRead(cause));
     if (file !== null) return file;
     throw wasOpened(this.#root) ? new BlobNotFound(key) : this.#away();
   }
 
-  async #create(temporary: string): Promise<FileHandle> {
-    const file = await orNull(open(temporary, "wx", FILE_MODE), "ENOENT", "ENOTDIR");
-    if (file === null) throw this.#away();
-    return file;
+  async #readAt(
+    position: number,
+    { file, buffer }: { readonly file: FileHandle; readonly buffer: Buffer },
+  ): Promise<number> {
+    const reading = file.read(buffer, 0, buffer.length, position);
+    return (await reading.catch((cause: unknown) => this.#failRead(cause))).bytesRead;
   }
 
-  /** The error for a folder that is not there, such as a disk that is not mounted. */
-  #away(): BlobsUnavailable {
-    return new BlobsUnavailable(`the folder ${this.#root} is away`, { isRefusal: false });
+  /**
+   * Throws the error of a read. A folder that takes no new file either is away as a whole, such as a share whose server is gone:
+   * then no blob is at fault, and its batch must not be given up.
+   */
+  async #failRead(cause: unknown): Promise<never> {
+    if (!hasCode(cause, NO_DESCRIPTOR)) {
+      await this.ping().catch(() => {
+        throw this.#away(cause);
+      });
+    }
+    throw cause;
+  }
+
+  async #create(temporary: string): Promise<FileHandle> {
+    try {
+      return await open(temporary, "wx", FILE_MODE);
+    } catch (cause) {
+      const isAway = hasCode(cause, ["ENOENT", "ENOTDIR"]) || !wasOpened(this.#root);
+      throw isAway && !hasCode(cause, NO_DESCRIPTOR) ? this.#away(cause) : cause;
+    }
+  }
+
+  /** The error for a folder that cannot be used, such as a disk that is not mounted. */
+  #away(cause?: unknown): BlobsUnavailable {
+    const options = { isRefusal: false, ...(cause !== undefined && { cause }) };
+    return new BlobsUnavailable(`the folder ${this.#root} is away`, options);
   }
 
   async #publish(key: string, write: (file: FileHandle) => Promise<void>): Promise<void> {
@@ -210,7 +252,8 @@ export class DiskBlobs implements Blobs {
       await file.sync();
       await moveInto(temporary, path);
     } catch (error) {
-      await rm(temporary, { force: true });
+      // The next start, or the sweep, removes what is left of a folder that is away.
+      await rm(temporary, { force: true }).catch(() => {});
       throw error;
     }
     await syncFolder(dirname(path));
@@ -252,19 +295,3 @@ const temporaryFor = (key: string): string =>
   join(TEMPORARY, [...key.split("/"), randomUUID()].join(SEPARATOR));
 
 const keyOfTemporary = (name: string): string => name.split(SEPARATOR).slice(0, -1).join("/");
-
-async function* readChunks(
-  openFile: () => Promise<FileHandle>,
-  { key, range = WHOLE }: { readonly key: string; readonly range: ByteRange | undefined },
-): AsyncGenerator<Buffer> {
-  await using file = await openFile();
-  let at = range.start;
-  while (at < range.end) {
-    const buffer = Buffer.allocUnsafeSlow(Math.min(READ_BYTES, range.end - at));
-    const { bytesRead } = await file.read(buffer, 0, buffer.length, at);
-    if (bytesRead === 0) break;
-    at += bytesRead;
-    yield buffer.subarray(0, bytesRead);
-  }
-  if (Number.isFinite(range.end) && at < range.end) throw new BlobTooShort(key, range.end);
-}

@@ -21,7 +21,7 @@ import { dirname, join, sep } from "node:path";
 const WRITE_BYTES = 1024 * 1024;
 const MOVE_ATTEMPTS = 6;
 
-const hasCode = (error: unknown, codes: readonly string[]) =>
+export const hasCode = (error: unknown, codes: readonly string[]) =>
   codes.includes((error as NodeJS.ErrnoException).code ?? "");
 
 /** Resolves to null when the operation fails with one of `codes`. */
