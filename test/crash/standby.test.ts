@@ -2,10 +2,11 @@
  * A database whose name leads to a standby for a while, as in the course of a failover. The standby is behind: it has none
  * of the rows that were made since it lost its server.
  */
+import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
-import { Fleet } from "../support/fleet.ts";
+import { answeredLines, Fleet, type Member, numbersTo, submit } from "../support/fleet.ts";
 import { hasPgBouncer, startPgBouncer } from "../support/pgbouncer.ts";
 import { startPostgres } from "../support/postgres.ts";
 import { aFile } from "../support/store-builders.ts";
@@ -24,7 +25,60 @@ function lead(proxy: TcpProxy, port: number): void {
   proxy.network = "well";
 }
 
+async function promote(databaseUrl: string, port: number): Promise<void> {
+  const url = new URL(databaseUrl);
+  url.port = String(port);
+  const client = new Client(url.href);
+  await client.connect();
+  await client.query("select pg_promote()");
+  await client.end();
+}
+
+const LINES = 400;
+const ANSWERED = 100;
+
+/** Resumes the batch, once the server has a database again. */
+const resume = ({ openai }: Member, id: string) =>
+  expect
+    .poll(() => openai.post(`/batches/${id}/resume`).then(() => "resumed", String))
+    .toBe("resumed");
+
 describe.skipIf(!server)("on PostgreSQL", () => {
+  test("after a failover that lost a claim, its former holder changes nothing, and each line is answered once", async () => {
+    const databaseUrl = await postgres!.createDatabase();
+    const proxy = await TcpProxy.before(databaseUrl);
+    const config = { log_level: "debug" };
+    await using fleet = new Fleet({ databaseUrl: proxy.urlOf(databaseUrl), config });
+    const api = await fleet.api();
+    const id = await submit(api, LINES);
+    await api.openai.post(`/batches/${id}/pause`);
+    const former = await fleet.worker();
+    former.upstream.holdAfter(ANSWERED);
+    const statusOf = async () => (await api.openai.batches.retrieve(id)).status;
+    await expect.poll(statusOf).toBe("in_progress");
+    await using standby = await server!.startStandby();
+    await resume(api, id);
+    await former.upstream.reachedLines(ANSWERED + 1);
+    await former.batchd.logged("journal.flushed");
+    former.batchd.signal("SIGSTOP");
+
+    await promote(databaseUrl, standby.port);
+    lead(proxy, standby.port);
+    await resume(api, id);
+    const next = await fleet.worker();
+    next.upstream.holdAfter(ANSWERED);
+    await next.upstream.reachedLines(ANSWERED + 1);
+    await next.batchd.logged("journal.flushed");
+    former.batchd.signal("SIGCONT");
+    former.upstream.release();
+    await former.batchd.loggedLike(/"chunk.ended"|("journal.flushed".*){2}/s);
+
+    next.upstream.release();
+    await expect.poll(statusOf).toBe("completed");
+    expect(await answeredLines(api, id)).toEqual(numbersTo(LINES));
+    expect(new Set(next.upstream.received.values())).toEqual(new Set([1]));
+  });
+
   test("nothing is read from a standby, also from connections that began before its server was back", async () => {
     const databaseUrl = await postgres!.createDatabase();
     const proxy = await TcpProxy.before(databaseUrl);

@@ -22,7 +22,7 @@ import {
 import type { Database, Db } from "./database.ts";
 import { and, asc, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
-import { arrayOf, type Bid, claimedBy, isFree, isHeldChunk } from "./leases.ts";
+import { arrayOf, type Bid, claimedBy, isFirstClaim, isFree, isHeldChunk } from "./leases.ts";
 import { batches, chunks, segments } from "./schema.ts";
 import {
   addSegment,
@@ -47,7 +47,9 @@ export class PostgresChunks {
   async claim(claim: Bid & { readonly wanted: readonly WantedChunks[] }): Promise<ClaimedChunk[]> {
     const rows = await this.#db.change((db) => claimFirst(db, claim));
     // A first claim finds no segments.
-    const continued = rows.map(({ chunk }) => chunk).filter(({ leaseEpoch }) => leaseEpoch > 1);
+    const continued = rows
+      .map(({ chunk }) => chunk)
+      .filter(({ leaseEpoch }) => !isFirstClaim(leaseEpoch));
     const found =
       continued.length === 0 ? [] : await this.#db.read((db) => segmentsOf(db, continued));
     const segmentsByChunk = Map.groupBy(found, chunkKey);

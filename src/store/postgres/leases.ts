@@ -3,11 +3,15 @@
  * too, but without an epoch: at worst an event is sent twice. The claim of an idempotency key needs none, because each request
  * claims under a name of its own.
  *
- * A claim sets owner and expiry and counts the epoch up. A lease is held while its epoch is the current one and the row
+ * A claim sets owner and expiry and moves the epoch up. A lease is held while its epoch is the current one and the row
  * still has an owner. A release, the end of the chunk and the end of the batch remove the owner, and another claim
  * raises the epoch. A lease that ran out stays held until another worker claims, so a slow holder loses nothing.
  *
  * A start takes no leases back as it does on SQLite, because other replicas may hold them.
+ *
+ * An epoch is a count of claims with a random number below it. A failover to a standby that was behind takes the last commits
+ * back, and so the count. Without the random number, the next holder would have the epoch of the former one, which may still
+ * be at work: each would write over the segments of the other.
  */
 
 import type { BatchId } from "../../batch/batch.ts";
@@ -61,10 +65,19 @@ export const heldBy = (claim: Bid) => ({
   leaseExpiresAtMs: expiry(claim),
 });
 
-export const claimedBy = (claim: Bid) => ({
-  ...heldBy(claim),
-  leaseEpoch: sql`lease_epoch + 1`,
-});
+/** The bits of the random number in an epoch. */
+const RANDOM_BITS = 20;
+const RANDOM_RANGE = 2 ** RANDOM_BITS;
+
+/** Versions before 0.2 count by ones. All of their claims together count as the first. */
+const NEXT_EPOCH = sql.raw(
+  `((greatest(lease_epoch >> ${RANDOM_BITS}, least(lease_epoch, 1)) + 1) << ${RANDOM_BITS}) + floor(random() * ${RANDOM_RANGE})::bigint`,
+);
+
+/** Whether a claim with this epoch was the first one. */
+export const isFirstClaim = (epoch: number): boolean => epoch < 2 * RANDOM_RANGE;
+
+export const claimedBy = (claim: Bid) => ({ ...heldBy(claim), leaseEpoch: NEXT_EPOCH });
 
 /** The claim of a batch. Its expiry is hidden, too: a slow holder must not lose the batch to an older version. */
 export const batchClaimedBy = (claim: Bid) => ({
