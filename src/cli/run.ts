@@ -5,7 +5,7 @@
  */
 import { createHash } from "node:crypto";
 import { createReadStream, existsSync } from "node:fs";
-import { rm } from "node:fs/promises";
+import { rename, rm } from "node:fs/promises";
 import { Readable } from "node:stream";
 import type { Batch, FileId, UntrustedId } from "../batch/batch.ts";
 import { isFinal } from "../batch/status.ts";
@@ -51,6 +51,7 @@ async function runFile(file: string, flags: RunFlags, signal: AbortSignal): Prom
   await using input = await openInput(file, signal);
   const sha256 = await digestOf(input, signal);
   const dataDir = flags.dataDir ?? defaultDataDir(flags.output, sha256);
+  if (flags.dataDir === undefined) await removeDone(dataDir);
   assertNotDone(flags, dataDir);
   const endpoint = flags.endpoint ?? (await endpointFor(input, file));
   const config = configFor(flags, dataDir);
@@ -63,9 +64,21 @@ async function runFile(file: string, flags: RunFlags, signal: AbortSignal): Prom
   const ended = await workAndClose(opened.workshop, job, signal);
   if (ended === null) return EXIT.interrupted;
   // The results are in the place that the user has named.
-  if (flags.dataDir === undefined) await rm(dataDir, { recursive: true, force: true });
+  if (flags.dataDir === undefined) {
+    await rename(dataDir, doneNameOf(dataDir));
+    await removeDone(dataDir);
+  }
   return exitCodeOf(ended);
 }
+
+/**
+ * The name of the folder of a finished run, until it is removed. A kill meanwhile would leave a part of it under the name from which
+ * runs go on: without its results, or empty, so that all lines are sent again.
+ */
+const doneNameOf = (dataDir: string): string => `${dataDir}-done`;
+
+const removeDone = (dataDir: string): Promise<void> =>
+  rm(doneNameOf(dataDir), { recursive: true, force: true });
 
 /** Refuses to send everything again because a finished run is started once more. */
 function assertNotDone({ output, overwrite }: RunFlags, dataDir: string): void {

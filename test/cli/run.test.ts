@@ -3,12 +3,14 @@ import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
   existsSync,
+  mkdirSync,
   mkdtempSync,
   openSync,
   readdirSync,
   readFileSync,
   rmSync,
   symlinkSync,
+  watch,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
@@ -20,6 +22,8 @@ import { chatLine, chatLines } from "../support/service.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";
 import { TerminalSession } from "../support/terminal.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const BALLAST_FILES = 5_000;
 
 let folder: string;
 let upstream: TestUpstream;
@@ -81,6 +85,26 @@ test("a run that is killed goes on with the lines that have no answer, and leave
   expect(readdirSync(folder).filter((name) => name.startsWith(".") || /part/.test(name))).toEqual(
     [],
   );
+});
+
+test("a run that is killed while it removes its folder has ended, and is not begun again", async () => {
+  const { input, output } = given("removed", [chatLine("once", "Hi")]);
+  // A folder takes as long to be removed as it has files.
+  const ballast = join(folder, ".removed.out.jsonl.batchd", "ballast");
+  mkdirSync(ballast, { recursive: true });
+  for (let n = 0; n < BALLAST_FILES; n++) writeFileSync(join(ballast, `${n}`), "");
+  const run = new BatchdProcess(argsOf(input, output), ENV);
+  const watcher = watch(ballast, () => run.signal("SIGKILL"));
+  expect((await run.exited()).signal).toBe("SIGKILL");
+  watcher.close();
+  const remains = () => readdirSync(folder).filter((name) => name.startsWith(".removed"));
+  expect(remains()).toHaveLength(1);
+
+  const again = await runCommand(argsOf(input, output), ENV);
+  expect(again.stderr).toMatch(/is there already; --overwrite sends all lines again/);
+  expect({ code: again.code, times: upstream.received.get("once") }).toEqual({ code: 1, times: 1 });
+  expect(idsIn(output)).toEqual(["once"]);
+  expect(remains()).toEqual([]);
 });
 
 test("Ctrl-C keeps what is answered and says how to go on", async () => {
