@@ -132,10 +132,12 @@ function openParts(
   });
   closers.add("upstreams", () => upstreams.close());
   const checkEveryMs = pollEveryMs(config);
+  const fleet = new Fleet(clock);
   const webhooks = new Webhooks({
     store,
     config: config.webhooks,
-    clock,
+    // The time since an event counts by the store, and receivers refuse a date that is minutes off.
+    clock: fleet.storeClock,
     log,
     metrics,
     checkEveryMs,
@@ -156,7 +158,7 @@ function openParts(
     audit,
     locations,
     ...newDeliveryParts({ ...common, intents, locations }),
-    fleet: new Fleet(clock),
+    fleet,
     projects: newProjects({ store, clock, log, configNow }),
     memory: new MemoryBudget(() => configNow().limits.memory_bytes),
   };

@@ -3,6 +3,7 @@ import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { sharePostgres } from "../support/postgres.ts";
+import { startReceiver } from "../support/receiver.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -12,6 +13,8 @@ afterAll(async () => {
 });
 
 const HOUR_MS = 3_600_000;
+/** Receivers refuse a signature whose date is further off. */
+const TOLERANCE_SECONDS = 300;
 
 /** Returns the date in the database, in seconds. */
 async function secondsIn(databaseUrl: string): Promise<number> {
@@ -70,6 +73,38 @@ describe.skipIf(postgres === null)("on a machine whose clock is two days", () =>
         expect(object.created_at).toBeLessThan(after + 10);
         expect(object.expires_at).toBe(object.created_at + seconds);
       }
+    },
+  );
+
+  test.each(SKEWS)(
+    "$name, or four, an event has the date of the store, and is sent again after a failure",
+    async ({ skewMs }) => {
+      await using receiver = await startReceiver();
+      await using upstream = await startUpstream();
+      const database_url = await postgres!.createDatabase();
+      await using service = await startTestService({
+        // After three days an event is given up.
+        clock: { ...systemClock, nowMs: () => systemClock.nowMs() + 2 * skewMs },
+        config: {
+          database_url,
+          upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+          webhooks: {
+            endpoints: [{ name: "one", url: receiver.url, secret: "a key of the receiver" }],
+            allow_private_hosts: ["127.0.0.1"],
+          },
+        },
+      });
+      receiver.reactNext({ status: 500 });
+      const { id } = await service.submit(chatLines(1));
+      const ends = ["webhook.delivered", "webhook.given_up"];
+      await Promise.race(ends.map((end) => service.events.reached(end, { batch: id })));
+      const now = await secondsIn(database_url);
+      for (const { headers } of receiver.seen) {
+        expect(Math.abs(Number(headers["webhook-timestamp"]) - now)).toBeLessThan(
+          TOLERANCE_SECONDS,
+        );
+      }
+      expect(receiver.seen).toHaveLength(2);
     },
   );
 
