@@ -102,7 +102,7 @@ async function open(dir: string, places: Places, deps: StorageDeps) {
   if (deps.purpose === "serve" && isUnfinishedCopy(await opened.copying.readInstallation())) {
     return { ok: false, problem: UNFINISHED } as const;
   }
-  if (deps.purpose === "serve" && (await hasLostFiles(opened.copying, place))) {
+  if (deps.purpose !== "copy to" && (await hasLostFiles(opened.copying, place))) {
     const problem = `${database.name} knows files, but ${place.path} is empty: mount the disk or restore the files that belong there, or begin anew with an empty database`;
     return { ok: false, problem } as const;
   }
@@ -181,7 +181,7 @@ const LOOKED_AT = 100;
 
 /**
  * Whether the place of known files is one that no server has used, as where a disk is not mounted. A server would take
- * all of them for lost, and end every batch without them.
+ * all of them for lost, and end every batch without them. A copy would have none of them.
  */
 async function hasLostFiles(copying: CopyStore, place: BlobPlace): Promise<boolean> {
   if (place.wasUsed() || !(await place.isEmpty())) return false;

@@ -1,5 +1,5 @@
 /** What `batchd migrate-to` refuses, and what it does with damage. SQLite and folders stand on both sides where they suffice. */
-import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import OpenAI from "openai";
@@ -135,6 +135,23 @@ test("bytes that changed in an unfinished target are copied again", async () => 
   const [from, to] = [blobsIn(dirs.from)[0]!, blobsIn(dirs.to)[0]!];
   expect(to.endsWith(id!)).toBe(true);
   expect(readFileSync(to)).toEqual(readFileSync(from));
+});
+
+test("a source whose disk is not mounted is not copied, and its server does not take its files for lost", async () => {
+  using dirs = folders();
+  const [id] = await filled(dirs.from, 1);
+  const [blobs, away] = [join(dirs.from, "blobs"), join(dirs.from, "away")];
+  renameSync(blobs, away);
+  mkdirSync(blobs);
+  const notMounted = /batchd\.sqlite knows files, but \S+blobs is empty: mount the disk/;
+  expect(await refusal(dirs.args)).toMatch(notMounted);
+  await expect(startTestService({ dataDir: dirs.from })).rejects.toThrow(notMounted);
+
+  rmSync(blobs, { recursive: true });
+  renameSync(away, blobs);
+  await moveWell(dirs.args);
+  await using target = await startTestService({ dataDir: dirs.to });
+  expect(await target.text(id)).toContain("line-1");
 });
 
 test("files that are missing or damaged in the source are named, and hold up nothing", async () => {
