@@ -1,4 +1,4 @@
-/** Blobs whose reads and writes can be delayed, so that a test can act between two steps. */
+/** Blobs whose reads, writes and deletions can be delayed, so that a test can act between two steps. */
 import { Readable } from "node:stream";
 import type {
   BlobInfo,
@@ -50,6 +50,7 @@ class Gate {
 export class GatedBlobs implements Blobs {
   readonly puts = new Gate();
   readonly reads = new Gate();
+  readonly deletes = new Gate();
   readonly #blobs: Blobs;
 
   constructor(blobs: Blobs) {
@@ -104,8 +105,9 @@ export class GatedBlobs implements Blobs {
     return this.#blobs.writeHints;
   }
 
-  delete(...keys: readonly string[]): Promise<void> {
-    return this.#blobs.delete(...keys);
+  async delete(...keys: readonly string[]): Promise<void> {
+    for (const key of keys) await this.deletes.pass(key);
+    await this.#blobs.delete(...keys);
   }
 
   removeUnfinished(findGarbage: FindGarbage): Promise<void> {

@@ -2,10 +2,14 @@
  * Leases on batches (to validate, to finalize) and on chunks. They exist so that one worker at a time writes the work
  * it claimed.
  *
- * A claim sets owner and expiry and counts the epoch up. A lease is held while its epoch is current and the row still
+ * A claim sets owner and expiry and moves the epoch up. A lease is held while its epoch is current and the row still
  * has an owner. Giving it back, closing the chunk and ending the batch take the owner away, and another claim moves
  * the epoch on. A lease that ran out stays held until another worker claims, so a holder that was only slow loses
  * nothing.
+ *
+ * An epoch is a count of claims with a random number below it. A restored backup, and a power cut, take claims back, and so
+ * the count. Without the random number the names of segments that are left from then would come again, and a sweep that is
+ * removing those would remove new ones.
  *
  * Webhook deliveries are claimed with an owner and an expiry too, but without an epoch: at worst an overtaken holder
  * sends an event twice. The claim of an idempotency key needs no epoch, because each request claims under a name of its own.
@@ -26,11 +30,19 @@ import { batches, chunks, reservations, webhookDeliveries } from "./schema.ts";
 
 export const NO_LEASE = { leaseOwner: null, leaseExpiresAtMs: null } as const;
 
+/** The bits of the random number in an epoch. */
+const RANDOM_BITS = 20;
+
+/** Versions before 0.2 count by ones. All of their claims together count as the first. */
+const NEXT_EPOCH = sql.raw(
+  `((max(lease_epoch >> ${RANDOM_BITS}, min(lease_epoch, 1)) + 1) << ${RANDOM_BITS}) + (random() & ${2 ** RANDOM_BITS - 1})`,
+);
+
 /** The columns that a claim sets, for statements prepared with `owner` and `leaseExpiresAtMs`. */
 export const CLAIMED = {
   leaseOwner: sql`${placeholder("owner")}`,
   leaseExpiresAtMs: sql`${placeholder("leaseExpiresAtMs")}`,
-  leaseEpoch: sql`lease_epoch + 1`,
+  leaseEpoch: NEXT_EPOCH,
 };
 
 /** A claim, and the time at which it comes in. */
