@@ -124,6 +124,31 @@ test.each([
   },
 );
 
+test("a server on a disk that is not mounted does not start, also when all that its batches read is deleted for clients", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { engine: { drain_grace_seconds: 0 } },
+  });
+  upstream.hold();
+  const { id, input_file_id } = await service.submit(chatLines(3));
+  await upstream.reached(3);
+  await service.openai.files.delete(input_file_id);
+  await service.close();
+  upstream.release();
+  const [blobs, away] = [join(service.dataDir, "blobs"), join(service.dataDir, "away")];
+  const restart = () => startTestService({ dataDir: service.dataDir, upstreamUrl: upstream.url });
+
+  renameSync(blobs, away);
+  await expect(restart()).rejects.toThrow(/knows files, but \S+blobs is empty: mount the disk/);
+  renameSync(away, blobs);
+  await using again = await restart();
+  expect(await again.ended(id)).toMatchObject({
+    status: "completed",
+    request_counts: { total: 3, completed: 3, failed: 0 },
+  });
+});
+
 test("while the folder of files is away, a client is asked to wait, not told that its file is gone", async () => {
   await using service = await startTestService();
   const id = await service.upload(chatLines(1));

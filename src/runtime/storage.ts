@@ -176,17 +176,13 @@ async function misplacement(
   return `${database.name} is missing, but there are files in ${place.path}: restore the database, or ${place.howToBeginAnew} to begin anew`;
 }
 
-/** The rows to look at: those of files that were deleted are soon gone. */
-const LOOKED_AT = 100;
-
 /**
  * Whether the place of known files is one that no server has used, as where a disk is not mounted. A server would take
  * all of them for lost, and end every batch without them. A copy would have none of them.
  */
 async function hasLostFiles(copying: CopyStore, place: BlobPlace): Promise<boolean> {
   if (place.wasUsed() || !(await place.isEmpty())) return false;
-  const rows = await copying.readRows("files", 0, LOOKED_AT);
-  return rows.some(({ deletedAtMs }) => deletedAtMs === null);
+  return copying.needsBlobs();
 }
 
 /**

@@ -56,6 +56,11 @@ export interface CopyStore {
   findUsers(): Promise<string[]>;
   /** Whether the store needs the checksum of every segment, which versions before 0.2 did not write. */
   readonly needsChecksums: boolean;
+  /**
+   * Whether a row needs a blob: a file that clients see, or an open batch, which needs its input also when clients have
+   * deleted that.
+   */
+  needsBlobs(): Promise<boolean>;
   countRows(table: CopiedTable): Promise<number>;
   /** Returns rows with higher numbers than `after`, in their order. */
   readRows(table: CopiedTable, after: number, limit: number): Promise<Row[]>;

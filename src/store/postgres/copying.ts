@@ -9,6 +9,7 @@ import {
   type Row,
 } from "../copying.ts";
 import { apiKeys, keyRequirement, projects } from "./access-schema.ts";
+import { isListed, isOpenBatch } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { batchDeliveries } from "./delivery-schema.ts";
 import { asc, getTableName, gt, type SQL, sql } from "./drizzle.ts";
@@ -101,6 +102,16 @@ export class PostgresCopying implements CopyStore {
         select owner from replicas where expires_at_ms > ${this.#options.now()}`),
     );
     return rows.map(({ user }) => user);
+  }
+
+  async needsBlobs(): Promise<boolean> {
+    const { rows } = await this.#db.read((db) =>
+      db.execute<{ is_found: boolean }>(
+        sql`select exists (select 1 from files where ${isListed})
+          or exists (select 1 from batches where ${isOpenBatch} and ${isListed}) as is_found`,
+      ),
+    );
+    return rows[0]?.is_found === true;
   }
 
   async countRows(name: CopiedTable): Promise<number> {

@@ -10,6 +10,7 @@ import {
   type Row,
 } from "../copying.ts";
 import { apiKeys, keyRequirement, projects } from "./access-schema.ts";
+import { isListed, isOpenBatch } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { batchDeliveries } from "./delivery-schema.ts";
 import { asc, getTableName, gt, sql } from "./drizzle.ts";
@@ -93,6 +94,14 @@ export class SqliteCopying implements CopyStore {
   /** The lock of the folder admits no other process. */
   async findUsers(): Promise<string[]> {
     return [];
+  }
+
+  async needsBlobs(): Promise<boolean> {
+    const found = this.#db.get<{ isFound: number }>(
+      sql`select exists (select 1 from files where ${isListed})
+        or exists (select 1 from batches where ${isOpenBatch} and ${isListed}) as isFound`,
+    );
+    return found?.isFound === 1;
   }
 
   async countRows(name: CopiedTable): Promise<number> {
