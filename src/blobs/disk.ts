@@ -122,8 +122,11 @@ export class DiskBlobs implements Blobs {
   async readRange(key: string, { start, end }: ByteRange): Promise<Buffer> {
     await using file = await this.#open(key);
     const buffer = Buffer.allocUnsafe(end - start);
-    const bytesRead = await this.#readAt(start, { file, buffer });
-    if (bytesRead < buffer.length) throw new BlobTooShort(key, end);
+    // A share may return less than it has.
+    for (let at = 0, bytesRead = 0; at < buffer.length; at += bytesRead) {
+      bytesRead = await this.#readAt(start + at, { file, buffer: buffer.subarray(at) });
+      if (bytesRead === 0) throw new BlobTooShort(key, end);
+    }
     return buffer;
   }
 
