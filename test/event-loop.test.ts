@@ -46,7 +46,14 @@ const MUCH_USAGE = (() => {
 /** Servers that check requests with pydantic answer with all of the input that they refuse. */
 const ECHO = `{"detail":[{"type":"list_type","input":{${'"a":[{},{}],'.repeat(2_500_000)}"b":1}}]}`;
 
-const BODIES: Readonly<Record<string, string>> = { much: MUCH_USAGE, echo: ECHO };
+/** Each character is escaped in the row, which makes it twice as long. */
+const SEPARATORS = `{"said":"${"\u2028".repeat(10_000_000)}"}`;
+
+const BODIES: Readonly<Record<string, string>> = {
+  much: MUCH_USAGE,
+  echo: ECHO,
+  separators: SEPARATORS,
+};
 
 const line = (customId: string, body: string, url = "/v1/chat/completions") =>
   `{"custom_id":"${customId}","method":"POST","url":"${url}","body":${body}}\n`;
@@ -146,6 +153,16 @@ const ATTACKS: readonly Attack[] = [
       const { request_counts, usage } = await run(watched, line("a", body));
       expect(request_counts?.completed).toBe(1);
       expect(usage?.total_tokens).toBe(7);
+    },
+  },
+  {
+    name: "an answer of 30 MB of line separators",
+    attack: async (watched) => {
+      const body = '{"model":"counted","messages":[],"user":"separators"}';
+      const { output_file_id, request_counts } = await run(watched, line("a", body));
+      expect(request_counts?.completed).toBe(1);
+      const { bytes } = await watched.openai.files.retrieve(output_file_id ?? "");
+      expect(bytes).toBeGreaterThan(60_000_000);
     },
   },
   {

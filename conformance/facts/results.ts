@@ -157,6 +157,24 @@ export const results: Section = {
       },
     ),
     strong.http(
+      "4-one-line",
+      "A row is one line also to `splitlines` and `iter_lines` of Python, which break at U+0085, U+2028 and U+2029",
+      async ({ main }) => {
+        const prompts = ["a\u0085b", "a\u2028b", "a\u2029b"];
+        const { output_file_id } = await main.run(prompts.map((prompt) => line(prompt, prompt)));
+        const rows = (await main.text(output_file_id)).split(/[\n\u0085\u2028\u2029]/);
+        assert.equal(rows.pop(), "");
+        assert.deepEqual(
+          rows.map((row) => (JSON.parse(row) as Row).custom_id),
+          prompts,
+        );
+        for (const [i, row] of rows.entries()) {
+          const { response } = JSON.parse(row) as Row;
+          assert.ok(JSON.stringify(response?.body).includes(`echo: ${prompts[i]}`));
+        }
+      },
+    ),
+    strong.http(
       "4-row-id",
       "`id` is `batch_req_` and 32 hexadecimal digits, each time another",
       async ({ stories }) => {

@@ -2,12 +2,14 @@
  * The outcomes of an attempt, and the rows that they become in the output or error file.
  *
  * Bodies stay bytes, so numbers, key order and escapes survive. A row is one line, so the newlines between the tokens
- * of an answer become spaces. JSON has no newlines inside strings.
+ * of an answer become spaces. JSON has no newlines inside strings. What else some readers take for a line break is
+ * escaped (`line-breaks.ts`).
  */
 
 import { type AnswerNames, NO_USAGE, type Usage } from "./batch.ts";
 import type { NoAnswerCode } from "./codes.ts";
 import { QUOTE, skipString } from "./json-tokens.ts";
+import { withoutBreaks, withoutBreaksIn } from "./line-breaks.ts";
 import { randomHexId } from "./random-id.ts";
 
 export type Outcome =
@@ -33,7 +35,7 @@ interface Answer {
   readonly status: number;
   /** The upstream's own id for the exchange, when it sent one. */
   readonly requestId: string | null;
-  /** The bytes of one JSON value. */
+  /** The bytes of one JSON value, in which nothing but newlines between tokens breaks a line. */
   readonly body: Buffer;
 }
 
@@ -112,7 +114,7 @@ export function outcomeLine(line: InputLine, outcome: FinalOutcome): readonly Bu
       usage: NO_USAGE,
     });
   }
-  const requestId = JSON.stringify(outcome.requestId ?? randomHexId());
+  const requestId = withoutBreaksIn(JSON.stringify(outcome.requestId ?? randomHexId()));
   const response = `{"status_code":${outcome.status},"request_id":${requestId},"body":`;
   const body = onOneLine(outcome.body);
   if (body.length <= MAX_COPIED_BYTES) return [join(line, response, body)];
@@ -121,7 +123,7 @@ export function outcomeLine(line: InputLine, outcome: FinalOutcome): readonly Bu
 
 /** Returns the row of a line without an answer. */
 export function noAnswerLine(line: InputLine, error: NoAnswer): Buffer {
-  return join(line, `null,"error":${JSON.stringify(error)}}\n`, NOTHING);
+  return join(line, `null,"error":${withoutBreaksIn(JSON.stringify(error))}}\n`, NOTHING);
 }
 
 const ID_START = '{"id":"batch_req_';
@@ -168,7 +170,7 @@ export function rowFor({ lineNumber, customId }: InputLine, row: Buffer): Buffer
   const { to } = customIdIn(row) ?? { to: -1 };
   if (to < 0) throw new Error("a record of the journal is no row");
   const head = Buffer.from(`${ID_START}${rowId(lineNumber)}","custom_id":`);
-  return Buffer.concat([head, customId ?? NULL, row.subarray(to)]);
+  return Buffer.concat([head, withoutBreaks(customId ?? NULL), row.subarray(to)]);
 }
 
 /** Finds the parts of a row as {@link outcomeLine} writes it; null for any other text. */
@@ -197,7 +199,7 @@ const MAX_COPIED_BYTES = 4 * 1024;
 
 /** Joins the beginning of a row, and its body and end where there is a body, in one buffer. */
 function join(line: InputLine, response: string, body: Buffer): Buffer {
-  const customId = line.customId ?? NULL;
+  const customId = withoutBreaks(line.customId ?? NULL);
   const head = `${ID_START}${rowId(line.lineNumber)}","custom_id":`;
   const middle = `,"response":${response}`;
   const end = body === NOTHING ? NOTHING : RESPONSE_END;

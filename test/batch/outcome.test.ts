@@ -40,7 +40,8 @@ describe("an answer in the output", () => {
         expect(line.includes(`,"body":${body.replaceAll(/[\r\n]/g, " ")}},"error":null}`)).toBe(
           true,
         );
-        expect(line.includes(`,"custom_id":${customId},`)).toBe(true);
+        const escapedId = customId.replaceAll("\u2028", "\\u2028");
+        expect(line.includes(`,"custom_id":${escapedId},`)).toBe(true);
       }),
       { numRuns: 500 },
     );

@@ -42,6 +42,48 @@ test("an answer with a byte order mark is taken without it, as clients of OpenAI
   expect(failed?.response?.body).toMatchObject({ error: { code: "marked" }, id: 1 });
 });
 
+/** The line breaks of Python's `splitlines`, and so of `iter_lines` of the official client, which JSON takes in strings. */
+const BREAKS = "\u0085\u2028\u2029";
+
+test("a row of a result is one line to readers that break lines as Unicode does", async () => {
+  const said = (text: string) => `{"said":"${text}","n":9007199254740993,"é":"\\u2028 \\/"}`;
+  // A break of three bytes begins two bytes before, one byte before and at the end of each step of 64 KiB.
+  const filler = [65_536 - 9 - 2, 65_536 - 4, 65_536 - 4].map((count) => "x".repeat(count));
+  const texts: Record<string, string> = {
+    short: `a${BREAKS}b`,
+    long: filler.map((each) => each + BREAKS.at(-1)).join("") + BREAKS,
+    refused: BREAKS,
+  };
+  await using upstream = await startUpstream({
+    answers: ({ user }) => ({
+      ...(user === "page" && { status: 400 }),
+      body: user === "page" ? `<p>${BREAKS}</p>` : said(texts[user] ?? BREAKS),
+      ...(user === "refused" && { status: 422 }),
+    }),
+  });
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  const users = ["short", "long", "refused", "page"];
+
+  const batch = await service.run(
+    users.map((user) => chatLine(`${user}${BREAKS}`, "Hi", { user })),
+  );
+
+  const output = await service.text(batch.output_file_id);
+  const errors = await service.text(batch.error_file_id);
+  const rows = (output + errors).split(/[\n\u0085\u2028\u2029]/).slice(0, -1);
+  expect(rows.map((row) => JSON.parse(row).custom_id)).toEqual(
+    users.map((user) => `${user}${BREAKS}`),
+  );
+  const escaped = (text: string) =>
+    text
+      .replaceAll("\u0085", "\\u0085")
+      .replaceAll("\u2028", "\\u2028")
+      .replaceAll("\u2029", "\\u2029");
+  for (const user of ["short", "long", "refused"]) {
+    expect(output + errors).toContain(`"body":${said(escaped(texts[user]!))}},"error":null}\n`);
+  }
+});
+
 test("an alias replaces the model name and nothing else", async () => {
   await using upstream = await startUpstream();
   await using service = await startTestService({

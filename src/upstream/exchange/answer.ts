@@ -8,6 +8,7 @@
 import { isUtf8 } from "node:buffer";
 import { type AnswerFacts, AnswerReading, factsIfJson } from "../../batch/answer-facts.ts";
 import { NO_USAGE } from "../../batch/batch.ts";
+import { characterEnd, withoutBreaks, withoutBreaksIn } from "../../batch/line-breaks.ts";
 import {
   type Outcome,
   putOnOneLine,
@@ -82,13 +83,46 @@ export function outcomeOf(
       };
 }
 
-/** Returns null when the answer is not one JSON value in UTF-8. Only a long one makes a promise, and its secrets are redacted on the way. */
-export function factsOf(
-  body: Buffer,
-  redactor: Redactor,
-): AnswerFacts | null | Promise<AnswerFacts | null> {
-  if (isLong(body)) return factsOfLong(body, redactor);
-  return isUtf8(body) ? factsIfJson(body) : null;
+export interface ReadAnswer {
+  readonly body: Buffer;
+  /** Null when the answer is not one JSON value in UTF-8. */
+  readonly facts: AnswerFacts | null;
+}
+
+/** Reads an answer. Only a long one makes a promise, and its secrets are redacted on the way. */
+export function readAnswer(body: Buffer, redactor: Redactor): ReadAnswer | Promise<ReadAnswer> {
+  if (isLong(body)) return readLong(body, redactor);
+  const facts = isUtf8(body) ? factsIfJson(body) : null;
+  return { body: facts === null ? body : withoutBreaks(body), facts };
+}
+
+async function readLong(body: Buffer, redactor: Redactor): Promise<ReadAnswer> {
+  const facts = await factsOfLong(body, redactor);
+  return { body: facts === null ? body : await longWithoutBreaks(body), facts };
+}
+
+async function longWithoutBreaks(body: Buffer): Promise<Buffer> {
+  const pieces: Buffer[] = [];
+  let bytes = 0;
+  for (let at = 0, end = 0; at < body.length; at = end) {
+    await timeForMore();
+    end = characterEnd(body, at + STEP_BYTES);
+    const piece = withoutBreaks(body.subarray(at, end));
+    bytes += piece.length;
+    pieces.push(piece);
+  }
+  return bytes === body.length ? body : joined(pieces, bytes);
+}
+
+/** Copies in steps. `Buffer.concat` would block the event loop. */
+async function joined(pieces: readonly Buffer[], bytes: number): Promise<Buffer> {
+  const whole = Buffer.allocUnsafeSlow(bytes);
+  let at = 0;
+  for (const piece of pieces) {
+    await timeForMore();
+    at += piece.copy(whole, at);
+  }
+  return whole;
 }
 
 /**
@@ -186,5 +220,5 @@ function errorBody(status: number, body: Buffer): Buffer {
   const envelope: ErrorEnvelope = {
     error: { message, type: "upstream_error", param: null, code: null },
   };
-  return Buffer.from(JSON.stringify(envelope));
+  return Buffer.from(withoutBreaksIn(JSON.stringify(envelope)));
 }

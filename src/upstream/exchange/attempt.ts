@@ -4,14 +4,13 @@
  *
  * This is the hot path: each attempt makes one object that undici calls back, one timer and one promise.
  */
-import type { AnswerFacts } from "../../batch/answer-facts.ts";
 import { beginsWithMark } from "../../batch/first-line.ts";
 import { Gathered } from "../../batch/gathered.ts";
 import type { Outcome } from "../../batch/outcome.ts";
 import { isLong } from "../../resources/time-slice.ts";
 import type { AnswerRoom } from "../upstream.ts";
 import { type Interruptible, offAbort, onAbort } from "./abort-listeners.ts";
-import { type AnswerRules, factsOf, outcomeOf } from "./answer.ts";
+import { type AnswerRules, outcomeOf, type ReadAnswer, readAnswer } from "./answer.ts";
 import { failureOf, withoutSecrets } from "./failure.ts";
 import { type RateLimitHints, rateLimitHints } from "./rate-limits.ts";
 import { type Awaited, type Impatient, type Timeouts, TimeoutTimer } from "./timeout-timer.ts";
@@ -129,15 +128,16 @@ export class Attempt implements Interruptible, Impatient {
     this.#timeout.stop();
     const { redactor } = this.#rules;
     const raw = withoutMark(this.#body?.take() ?? NOTHING);
-    const body = isLong(raw) ? raw : redactor.bytes(raw);
-    const facts = factsOf(body, redactor);
-    if (facts instanceof Promise) {
-      void facts.then((found) => this.#settleAnswered(body, found));
-    } else this.#settleAnswered(body, facts);
+    const reading = readAnswer(isLong(raw) ? raw : redactor.bytes(raw), redactor);
+    if (reading instanceof Promise) {
+      void reading.then((read) => this.#settleAnswered(read, raw.length));
+    } else this.#settleAnswered(reading, raw.length);
   }
 
-  #settleAnswered(body: Buffer, facts: AnswerFacts | null): void {
+  #settleAnswered({ body, facts }: ReadAnswer, cameBytes: number): void {
     if (this.#isSettled) return;
+    // Escapes make an answer longer. It is whole, so there is nothing to wait for.
+    if (body.length > cameBytes) void this.#options.room?.add(body.length - cameBytes);
     const headers = this.#headers;
     const answer = { status: this.#status, headers, body };
     this.#settle(outcomeOf(answer, facts, this.#rules), rateLimitHints(headers));
