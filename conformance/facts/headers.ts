@@ -92,6 +92,17 @@ export const responseHeaders: Section = {
         }
       },
     ),
+    strong.http(
+      "10.1-nosniff",
+      "`x-content-type-options` is `nosniff`, also on downloads",
+      async ({ main }) => {
+        const { id } = accepted(await main.sendFile(CONTENT));
+        for (const [method, path] of [...ROUTES, ["GET", `/v1/files/${id}/content`] as const]) {
+          const { headers } = await main.call(method, path);
+          assert.equal(headers.get("x-content-type-options"), "nosniff", `${method} ${path}`);
+        }
+      },
+    ),
     strong.raw("10.1-keep-alive", "Connections are kept open", async ({ main }) => {
       const answer = await rawRequest(main.url, request(["GET /v1/files HTTP/1.1", "Host: a"]));
       assert.match(answer.headers["connection"] ?? "keep-alive", /keep-alive/i);

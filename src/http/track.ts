@@ -1,4 +1,4 @@
-/** Gives every request an id, three headers and a line in the log, and counts it. */
+/** Gives every request an id, four headers and a line in the log, and counts it. */
 
 import type { MiddlewareHandler } from "hono";
 import { matchedRoutes } from "hono/route";
@@ -21,6 +21,7 @@ export const trackingHeaders = (c: AppContext): Record<string, string> => ({
   "x-request-id": c.get("requestId"),
   "openai-version": API_VERSION,
   "openai-processing-ms": String(Math.round(tookMs(c))),
+  "x-content-type-options": "nosniff",
 });
 
 /** Returns the origin of a request, for logs and traces. */
