@@ -5,7 +5,6 @@
  *     npx node examples/opensearch/to-bulk.ts INPUT.jsonl OUTPUT.jsonl > bulk.ndjson
  */
 import { createReadStream } from "node:fs";
-import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
 
 interface InputLine {
@@ -23,8 +22,16 @@ interface Embedding {
   readonly embedding: readonly number[];
 }
 
-const linesOf = (path: string) =>
-  createInterface({ input: createReadStream(path), crlfDelay: Number.POSITIVE_INFINITY });
+/** Node's `readline` would also break a line at U+2028 and U+2029, which JSON takes in its strings. */
+async function* linesOf(path: string) {
+  let rest = "";
+  for await (const piece of createReadStream(path, "utf8")) {
+    const lines = `${rest}${piece}`.split("\n");
+    rest = lines.pop() ?? "";
+    yield* lines;
+  }
+  if (rest !== "") yield rest;
+}
 
 const { positionals } = parseArgs({ allowPositionals: true });
 const [inputPath, outputPath] = positionals;

@@ -1,7 +1,7 @@
 /**
  * Escapes the characters that are line breaks to Unicode, and that JSON takes as they are within its strings. Python's
- * `splitlines`, and with it `iter_lines` of the official client, would cut a row of a result file there. So no row may
- * have one. The JSON means the same as before, and no other byte of it changes.
+ * `splitlines`, with it `iter_lines` of the official client, and `readline` of Node.js would cut a row of a result file
+ * there. So no row may have one. The JSON means the same as before, and no other byte of it changes.
  */
 import { isAscii } from "node:buffer";
 

@@ -254,13 +254,14 @@ describe("the example files", () => {
     expect(text.split("\n").slice(0, -1)).not.toContain("");
     const folder = mkdtempSync(join(tmpdir(), "batchd-opensearch-"));
     writeFileSync(join(folder, "output.jsonl"), text);
+    // A title with a line separator, which JSON takes in a string as it is.
+    const passages = readFileSync(join(EXAMPLES, "passages.jsonl"), "utf8");
+    const title = "Le jardin\u2028d’hiver";
+    const separated = passages.replace("Le jardin d’hiver", title);
+    writeFileSync(join(folder, "passages.jsonl"), separated);
     const bulk = execFileSync(
       process.execPath,
-      [
-        join(EXAMPLES, "to-bulk.ts"),
-        join(EXAMPLES, "passages.jsonl"),
-        join(folder, "output.jsonl"),
-      ],
+      [join(EXAMPLES, "to-bulk.ts"), join(folder, "passages.jsonl"), join(folder, "output.jsonl")],
       { encoding: "utf8" },
     );
     rmSync(folder, { recursive: true });
@@ -271,7 +272,7 @@ describe("the example files", () => {
     expect(lines).toHaveLength(6);
     expect(lines[2]).toEqual({ index: { _index: "passages", _id: "passage-2" } });
     expect(lines[3]).toMatchObject({
-      title: "Le jardin d’hiver",
+      title,
       title_embedding: expect.arrayContaining([expect.any(Number)]),
     });
   });
