@@ -3,7 +3,13 @@ import assert from "node:assert/strict";
 import { createReadStream, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { toFile } from "openai";
-import { BOUNDARY, multipart, rawRequest, uploadRequest } from "../../test/support/raw-http.ts";
+import {
+  BOUNDARY,
+  multipart,
+  RawConnection,
+  rawRequest,
+  uploadRequest,
+} from "../../test/support/raw-http.ts";
 import { accepted, refused } from "../expect.ts";
 import { type Section, strong, weak } from "../fact.ts";
 import { line } from "../lines.ts";
@@ -43,6 +49,13 @@ async function cancelsWith(main: Server, headers: readonly string[], body = ""):
   const answer = await rawRequest(main.url, request([...start, ...headers], body));
   assert.equal(answer.status, 200, answer.body);
   assert.equal((JSON.parse(answer.body) as Json)["status"], "cancelling");
+}
+
+/** Returns the file that an upload by hand has made. */
+async function stored(main: Server, upload: string): Promise<Json> {
+  const { status, body } = await rawRequest(main.url, upload);
+  assert.equal(status, 200, body);
+  return JSON.parse(body) as Json;
 }
 
 export const responseHeaders: Section = {
@@ -267,6 +280,86 @@ export const clientRequests: Section = {
         const { status, body: text } = await rawRequest(main.url, uploadRequest(body));
         assert.equal(status, 200, text);
         assert.equal((JSON.parse(text) as Json)["bytes"], CONTENT.length);
+      },
+    ),
+    weak.raw(
+      "10.2-dotnet-multipart",
+      "The form of .NET: names without quotes, a boundary in quotes, and the name of the file twice, the exact one as `filename*`",
+      async ({ main }) => {
+        const body = [
+          `--${BOUNDARY}`,
+          "Content-Type: text/plain; charset=utf-8",
+          "Content-Disposition: form-data; name=purpose",
+          "",
+          "batch",
+          `--${BOUNDARY}`,
+          "Content-Type: application/octet-stream",
+          "Content-Disposition: form-data; name=file; filename=\"=?utf-8?B?w7wuanNvbmw=?=\"; filename*=utf-8''%C3%BC.jsonl",
+          "",
+          `${CONTENT}\r\n--${BOUNDARY}--\r\n`,
+        ].join("\r\n");
+        const type = `multipart/form-data; boundary="${BOUNDARY}"`;
+        const file = await stored(main, uploadRequest(body, { type }));
+        assert.deepEqual([file["filename"], file["bytes"]], ["ü.jsonl", CONTENT.length]);
+      },
+    ),
+    weak.raw(
+      "10.2-rust-multipart",
+      "The form of Rust's `reqwest`: a file whose name is not ASCII has `filename*` alone",
+      async ({ main }) => {
+        const body = multipart([
+          { name: "purpose", content: "batch" },
+          { name: "file", content: CONTENT },
+        ]).replace('name="file"', `name="file"; filename*=utf-8''my%20%C3%BC.jsonl`);
+        assert.equal((await stored(main, uploadRequest(body)))["filename"], "my ü.jsonl");
+      },
+    ),
+    strong.raw(
+      "10.2-curl-unnamed",
+      "The form of `curl -F 'file=<-'`: a file without a name is named `upload`",
+      async ({ main }) => {
+        const body = multipart([
+          { name: "purpose", content: "batch" },
+          { name: "file", content: CONTENT },
+        ]);
+        assert.equal((await stored(main, uploadRequest(body)))["filename"], "upload");
+      },
+    ),
+    strong.raw(
+      "10.2-java-h2c",
+      "The offer of HTTP/2 in each request of Java's `HttpClient` is ignored, and its connection goes on",
+      async ({ main }) => {
+        const offer = [
+          "Connection: Upgrade, HTTP2-Settings",
+          "Upgrade: h2c",
+          "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA",
+        ];
+        const body = multipart([
+          { name: "purpose", content: "batch" },
+          { name: "file", filename: "j.jsonl", content: CONTENT },
+        ]);
+        using connection = await RawConnection.open(main.url);
+        const [start = "", ...head] = uploadRequest(body).split("\r\n");
+        for (let i = 0; i < 2; i++) {
+          connection.send([start, ...offer, ...head].join("\r\n"));
+          assert.equal((await connection.answer()).status, 200);
+        }
+      },
+    ),
+    strong.raw(
+      "10.2-expect",
+      "`Expect: 100-continue`, as curl sends it with large files, is answered with 100 before the body comes",
+      async ({ main }) => {
+        const body = multipart([
+          { name: "purpose", content: "batch" },
+          { name: "file", filename: "e.jsonl", content: CONTENT },
+        ]);
+        using connection = await RawConnection.open(main.url);
+        const head = uploadRequest("", { length: body.length });
+        connection.send(head.replace("\r\n\r\n", "\r\nExpect: 100-continue\r\n\r\n"));
+        assert.equal((await connection.answer()).status, 100);
+        connection.send(body);
+        assert.equal((await connection.answer()).status, 200);
       },
     ),
     strong.raw(
