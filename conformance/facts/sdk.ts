@@ -227,6 +227,11 @@ export const polling: Section = {
       "content_helpers",
     ),
     strong.python(
+      "10.6-lines-python",
+      "The Python client reads results line by line, with `iter_lines` and `splitlines`, whatever answers say",
+      "content_lines",
+    ),
+    strong.python(
       "10.6-models-python",
       "The Python client finds and lists models, with slashes in their names",
       "models",

@@ -346,6 +346,18 @@ def content_helpers(url):
 
 
 @check
+def content_lines(url):
+    api = client(url)
+    prompts = ["a\x85b", "a\u2028b", "a\u2029b"]
+    content = "".join(line(prompt, prompt) + "\n" for prompt in prompts).encode()
+    uploaded = api.files.create(file=("in.jsonl", content), purpose="batch")
+    batch = ended(api, create(api, uploaded.id))
+    answers = api.files.content(batch.output_file_id)
+    for rows in (answers.iter_lines(), answers.text.splitlines()):
+        assert [json.loads(row)["custom_id"] for row in rows] == prompts
+
+
+@check
 def uploads_from_memory(url):
     uploaded = client(url).files.create(file=io.BytesIO(CONTENT), purpose="batch")
     assert uploaded.bytes == len(CONTENT), uploaded
