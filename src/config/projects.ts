@@ -91,6 +91,11 @@ type ProjectConfig = z.infer<typeof ProjectEntry>;
 
 export const UNLIMITED: ProjectRules = rulesFrom(ProjectEntry.parse({ name: "any" }));
 
+/** The rules of a project whose data is being deleted: no line of its batches goes out any more. */
+export const SENDS_NOTHING: ProjectRules = rulesFrom(
+  ProjectEntry.parse({ name: "any", quotas: { tokens_per_day: 0 } }),
+);
+
 /** Returns the rules of a project; null for one without an entry. */
 export function projectRules(
   projects: readonly ProjectConfig[],

@@ -34,7 +34,7 @@ import type { Clock } from "../clock.ts";
 import { programEnvironment } from "../config/config.ts";
 import { isLoopback } from "../config/loopback.ts";
 import { priceRules } from "../config/prices.ts";
-import { projectRules, UNLIMITED } from "../config/projects.ts";
+import { projectRules, SENDS_NOTHING, UNLIMITED } from "../config/projects.ts";
 import type { Config, KeyConfig } from "../config/schema.ts";
 import { ClientBuckets } from "../deliveries/client-buckets.ts";
 import { DeliveryRunner } from "../deliveries/runner.ts";
@@ -106,11 +106,16 @@ export function newProjects(parts: Pick<Parts, "store" | "clock" | "log" | "conf
   });
 }
 
-/** Returns the rules for projects as the configuration in force has them. */
+/**
+ * Returns the rules for projects as the configuration in force has them. The rules of a project go with its data, but what
+ * they have held back must not go out while its batches are cancelled.
+ */
 export const rulesOfAll =
   ({ configNow, projects }: Pick<Parts, "configNow" | "projects">): RulesOf =>
   (project) =>
-    projectRules(configNow().projects, project) ?? projects.rulesOf(project) ?? UNLIMITED;
+    projects.deleted.includes(project)
+      ? SENDS_NOTHING
+      : (projectRules(configNow().projects, project) ?? projects.rulesOf(project) ?? UNLIMITED);
 
 export const defaultModelOf = (config: Config) => config.default_model ?? null;
 

@@ -9,7 +9,7 @@ import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
 import { DELETION_MS } from "../../src/store/projects.ts";
 import { sharePostgres } from "../support/postgres.ts";
-import { ask, clientOf, post, upload } from "../support/projects.ts";
+import { ask, clientOf, create, post, upload } from "../support/projects.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { SlowUpload } from "../support/slow-upload.ts";
@@ -19,6 +19,8 @@ import { startUpstream } from "../support/upstream.ts";
 const admin = "key-admin";
 /** Stands in every text that a client of the doomed project writes. */
 const MARK = "needle-7f3a";
+/** So many batches that a round of a deletion leaves some of them open. */
+const MORE_THAN_A_ROUND = 130;
 
 const postgres = await sharePostgres("projects on several servers");
 afterAll(async () => {
@@ -167,6 +169,30 @@ describe.each([
         const listed = async () => (await ask(url, "files", {}, "key-late")).body.data;
         await expect.poll(listed, { interval: 200 }).toEqual([]);
       }
+    },
+  );
+
+  test.skipIf(!canRun)(
+    "a project that is being deleted sends none of the lines that its quota had held back",
+    async () => {
+      await using upstream = await startUpstream();
+      using folder = temporaryFolder("batchd-project-");
+      await using servers = await start(folder.path, {
+        upstreams: [{ name: "only", base_url: upstream.url, models: ["*"] }],
+      });
+      const { place, first, last } = servers;
+      await put(first.url, { name: "doomed", quotas: { tokens_per_day: 1 } });
+      const key = await keyOf(first.url, "doomed");
+      const input = Array.from({ length: 5 }, (_, n) => `${chatLine(`${n}`, MARK)}\n`).join("");
+      const file = (await upload(first.url, input, key)).body.id as string;
+      for (let n = 0; n < MORE_THAN_A_ROUND; n++) await create(first.url, file, { key });
+      const heldBack = async () =>
+        (await rowsOf(place)).filter((row) => row.includes('"pause_reason":"tokens_per_day"'));
+      await expect.poll(heldBack, { interval: 200 }).toHaveLength(MORE_THAN_A_ROUND);
+      expect((await remove(last.url, "doomed")).status).toBe(200);
+      const left = async () => (await rowsOf(place)).filter((row) => row.startsWith("batches "));
+      await expect.poll(left, { interval: 200 }).toEqual([]);
+      expect(upstream.total).toBe(0);
     },
   );
 
