@@ -25,6 +25,7 @@ const keys = [
   { name: "writer", key: "key-of-the-writer", project: "search", scopes: ["read", "write"] },
   { name: "reader", key: "key-of-the-reader", project: "search", scopes: ["read"] },
   { name: "operator", key: "key-of-the-operator", scopes: ["admin"] },
+  { name: "deputy", key: "key-of-the-deputy", scopes: ["admin"] },
 ];
 const config = { auth: { keys }, audit: { file } };
 
@@ -136,6 +137,37 @@ test("a made key is named by its id when it acts", async () => {
   const headers = { authorization: `Bearer ${key}` };
   const response = await fetch(`${service.url}/v1/files/file-x`, { method: "DELETE", headers });
   expect(await entryOf(response)).toMatchObject({ key_id: id, key_name: "nightly" });
+});
+
+test("what an open page reads is never recorded for a key that has been taken away", async () => {
+  const open = async (name: string) => {
+    const signedIn = await fetch(`${service.url}/web/sign-in`, {
+      method: "POST",
+      redirect: "manual",
+      headers: { "sec-fetch-site": "same-origin" },
+      body: new URLSearchParams({ key: `key-of-the-${name}` }),
+    });
+    const cookie = signedIn.headers.getSetCookie()[0]?.split(";")[0] ?? "";
+    const headers = { cookie, "sec-fetch-site": "same-origin" };
+    const page = await fetch(`${service.url}/web/live/keys`, { headers });
+    return (page.body as ReadableStream<Uint8Array>).getReader();
+  };
+  const lists = () => entries().filter(({ action }) => action === "key.list");
+  // Pages that show the same share what the server reads for them.
+  const first = await open("operator");
+  await expect.poll(() => lists().length).toBeGreaterThan(0);
+  const second = await open("deputy");
+  service.reconfigure({
+    ...config,
+    auth: { keys: keys.filter(({ name }) => name !== "operator") },
+  });
+  while (!(await first.read()).done);
+  const before = lists().length;
+  // The line of a reading that was under way may be written only now.
+  await expect.poll(() => lists().length).toBeGreaterThan(before + 1);
+  expect(lists().at(-1)).toMatchObject({ key_name: "deputy" });
+  await second.cancel();
+  service.reconfigure(config);
 });
 
 test("one request cannot write two lines, whatever its path holds", async () => {
