@@ -1,7 +1,11 @@
-/** The names of the input files of batches, for their list. A name never changes, so each is asked for once. */
+/**
+ * The names of the input files of batches, for their list. A name never changes, so each is asked for once. The input of an
+ * open batch may still be made, so one that is not there is asked for again.
+ */
 import type { BatchObject } from "../contract/batch.ts";
 import type { FileObject } from "../contract/file.ts";
 import { type Asked, readFor } from "./page.ts";
+import { hasEnded } from "./status.ts";
 
 const MAX_KNOWN = 2_000;
 
@@ -11,10 +15,10 @@ const known = new Map<string, string | null>();
 export const namesOf = (
   asked: Asked,
   batches: readonly BatchObject[],
-): Promise<(string | null)[]> =>
-  Promise.all(batches.map(({ input_file_id: id }) => nameOf(asked, id)));
+): Promise<(string | null)[]> => Promise.all(batches.map((batch) => nameOf(asked, batch)));
 
-async function nameOf(asked: Asked, id: string): Promise<string | null> {
+async function nameOf(asked: Asked, batch: BatchObject): Promise<string | null> {
+  const { input_file_id: id } = batch;
   const key = JSON.stringify([asked.caller.project, id]);
   const found = known.get(key);
   if (found !== undefined) return found;
@@ -23,7 +27,7 @@ async function nameOf(asked: Asked, id: string): Promise<string | null> {
     `/v1/files/${encodeURIComponent(id)}`,
   );
   // A server that is busy knows the name the next time.
-  if (!file.ok && file.status !== 404) return null;
+  if (!file.ok && (file.status !== 404 || !hasEnded(batch))) return null;
   if (known.size >= MAX_KNOWN) known.delete(known.keys().next().value ?? "");
   const name = file.ok ? file.value.filename : null;
   known.set(key, name);
