@@ -90,6 +90,27 @@ describe.each([
   );
 
   test.skipIf(!canRun)(
+    "the bytes of a deleted file count for as long as a batch needs them",
+    async () => {
+      await using servers = await start({ stored_bytes: LINE.length });
+      const { urls, services, upstream } = servers;
+      const [url] = urls as [string];
+      upstream.hold();
+      const file = (await upload(url)).body.id as string;
+      const batch = (await create(url, file)).body.id as string;
+      await upstream.reached(1);
+      expect((await ask(url, `files/${file}`, { method: "DELETE" })).status).toBe(200);
+      expect((await upload(url)).status).toBe(429);
+      upstream.release();
+      await Promise.race(
+        services.map(({ events }) => events.reached("batch.completed", { batch })),
+      );
+      await ask(url, `batches/${batch}`, { method: "DELETE" });
+      expect((await upload(url)).status).toBe(200);
+    },
+  );
+
+  test.skipIf(!canRun)(
     "exactly as many tokens are enqueued as the quota says, and the other batches fail with OpenAI's words",
     async () => {
       const limit = 5 * TOKENS_OF_LINE + 1;

@@ -150,13 +150,19 @@ export async function insertFile(db: Db, file: StoredFile, quotas?: FileQuotas):
   await db.insert(files).values(file);
 }
 
-/** Sums up what a project has stored. The caller has locked its lists. */
+/**
+ * Sums up what a project has stored. The caller has locked its lists. Deleted inputs that open batches still read are among
+ * the bytes.
+ */
 export async function storedBy(db: Db, project: string): Promise<StoredSums> {
   const { rows } = await db.execute<{ files: string; bytes: string }>(sql`
     select count(*) as files, coalesce(sum(bytes), 0) + (
       select coalesce(sum(part.bytes), 0)
       from uploads join upload_parts as part on part.upload_id = uploads.id
-      where uploads.project = ${project} and ${isPendingUpload}) as bytes
+      where uploads.project = ${project} and ${isPendingUpload}) + (
+      select coalesce(sum(bytes), 0) from files
+      where project = ${project} and ${isDeleted} and id in (
+        select input_file_id from batches where ${isOpenBatch} and batches.project = ${project})) as bytes
     from files where project = ${project} and ${isListed}`);
   const [sums] = rows;
   return { files: Number(sums?.files), bytes: Number(sums?.bytes) };

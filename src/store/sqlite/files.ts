@@ -35,14 +35,22 @@ export function insertFile(db: Db, file: StoredFile, quotas?: FileQuotas): void 
   db.insert(files).values(file).run();
 }
 
-/** Sums up what a project has stored, as a part of a transaction. */
+/**
+ * Sums up what a project has stored, as a part of a transaction. Deleted inputs that open batches still read are among the
+ * bytes. All open batches are looked at for them, but only while any deleted file is there.
+ */
 export const storedBy = (db: Db, project: string): StoredSums =>
   db.get(sql`
     select count(*) as files, coalesce(sum(bytes), 0) + (
       select coalesce(sum(part.bytes), 0)
       from uploads indexed by uploads_pending_by_project
       join upload_parts as part on part.upload_id = uploads.id
-      where uploads.project = ${project} and ${isPendingUpload}) as bytes
+      where uploads.project = ${project} and ${isPendingUpload}) + (
+      select coalesce(sum(bytes), 0) from files indexed by files_id
+      where exists (select 1 from files indexed by files_deleted where ${isDeleted})
+        and project = ${project} and ${isDeleted} and id in (
+          select input_file_id from batches indexed by batches_open_by_input
+          where ${isOpenBatch} and batches.project = ${project})) as bytes
     from files where project = ${project} and ${isListed}`);
 
 export class SqliteFiles {
