@@ -3,6 +3,7 @@
  * unset variable and wrong value is reported with its path. The server must never start on a configuration with a
  * problem. No other module reads the environment.
  */
+import { createHash } from "node:crypto";
 import { accessSync, constants } from "node:fs";
 import { delimiter, join } from "node:path";
 import { certificateProblems } from "./certificates.ts";
@@ -10,7 +11,7 @@ import { type Environment, readConfigFile } from "./file.ts";
 import { locationProblems, programProblems } from "./locations.ts";
 import { type Overrides, overridesFrom } from "./overrides.ts";
 import { describeIssue } from "./problems.ts";
-import { type Config, ConfigFile } from "./schema.ts";
+import { type Config, ConfigFile, type KeyConfig } from "./schema.ts";
 import { storageProblems } from "./storage.ts";
 
 /** `problems` has one sentence for each problem, with the path of the value. */
@@ -159,6 +160,7 @@ function crossChecks(config: Config): string[] {
     ...[...repeated(config.auth?.keys.map((key) => key.name) ?? [])].map(
       (each) => `auth.keys: two of them are named "${each}"`,
     ),
+    ...sharedKeys(config.auth?.keys ?? []),
     ...[...repeated(config.projects.map((project) => project.name))].map(
       (each) => `projects: two of them are named "${each}"`,
     ),
@@ -166,4 +168,15 @@ function crossChecks(config: Config): string[] {
       (each) => `webhooks.endpoints: two of them are named "${each}"`,
     ),
   ];
+}
+
+/** A request with such a key would belong to either entry, and these may have different projects. */
+function sharedKeys(keys: readonly KeyConfig[]): string[] {
+  const digest = (key: string) =>
+    key.startsWith("sha256:")
+      ? key.toLowerCase()
+      : `sha256:${createHash("sha256").update(key).digest("hex")}`;
+  return [...Map.groupBy(keys, ({ key }) => digest(key)).values()]
+    .filter(({ length }) => length > 1)
+    .map((same) => `auth.keys: ${same.map(({ name }) => `"${name}"`).join(" and ")} are one key`);
 }

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
@@ -61,6 +62,19 @@ upstreams:
   - { name: u, base_url: http://c, models: [m] }
 `),
     ).toEqual(['upstreams: two of them are named "u"', 'auth.keys: two of them are named "k"']);
+  });
+
+  test("one key in two entries, which may have different projects", () => {
+    const digest = createHash("sha256").update("same").digest("hex").toUpperCase();
+    expect(
+      problemsOf(`
+auth:
+  keys:
+    - { name: a, key: same, project: alpha }
+    - { name: b, key: other, project: beta }
+    - { name: c, key: "sha256:${digest}", project: gamma }
+`),
+    ).toEqual(['auth.keys: "a" and "c" are one key']);
   });
 
   test("an empty list of keys, which would lock everybody out", () => {
