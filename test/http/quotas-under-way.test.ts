@@ -14,6 +14,7 @@ import {
   together,
   upload,
 } from "../support/projects.ts";
+import { chatLine } from "../support/service.ts";
 
 /** The estimate is a token for four bytes of the body. */
 const TOKENS_OF_LINE = Math.ceil(JSON.stringify(JSON.parse(LINE).body).length / 4);
@@ -106,6 +107,40 @@ describe.each([
         services.map(({ events }) => events.reached("batch.completed", { batch })),
       );
       await ask(url, `batches/${batch}`, { method: "DELETE" });
+      expect((await upload(url)).status).toBe(200);
+    },
+  );
+
+  test.skipIf(!canRun)(
+    "the bytes of deleted results count for as long as a batch is merged with them",
+    async () => {
+      await using servers = await start({});
+      const { urls, services, upstream, places } = servers;
+      const [url] = urls as [string];
+      const completed = (batch: string) =>
+        Promise.race(services.map(({ events }) => events.reached("batch.completed", { batch })));
+      const lines = [chatLine("a", "Hello"), chatLine("b", "[[status 400]]")];
+      const file = (await upload(url, `${lines.join("\n")}\n`)).body.id as string;
+      const source = (await create(url, file)).body.id as string;
+      await completed(source);
+      upstream.hold();
+      const sentBefore = upstream.total;
+      const from = { batch: source, lines: "failed", merge: true };
+      const request = { endpoint: "/v1/chat/completions", completion_window: "24h" };
+      const made = await post(url, "batches", { ...request, x_batchd: { from } });
+      const batch = made.body.id as string;
+      await upstream.reached(sentBefore + 1);
+      await ask(url, `batches/${source}?files=input`, { method: "DELETE" });
+      const [input, ...others] = (await ask(url, "files")).body.data as unknown as {
+        bytes: number;
+      }[];
+      expect(others).toEqual([]);
+      const quotas = { stored_bytes: (input?.bytes ?? 0) + LINE.length };
+      for (const each of services) each.reconfigure({ ...places, ...configWith({ quotas }) });
+      expect((await upload(url)).status).toBe(429);
+      upstream.release();
+      await completed(batch);
+      await ask(url, `batches/${batch}?files=input`, { method: "DELETE" });
       expect((await upload(url)).status).toBe(200);
     },
   );

@@ -151,8 +151,18 @@ export async function insertFile(db: Db, file: StoredFile, quotas?: FileQuotas):
 }
 
 /**
- * Sums up what a project has stored. The caller has locked its lists. Deleted inputs that open batches still read are among
- * the bytes.
+ * The ids of the files that open batches and deliveries of a project read: of these, a deleted one keeps its bytes. A batch
+ * that waits for its validation counts, too, as its input is gone in a moment.
+ */
+const readBy = (project: string): SQL => sql`
+  select input_file_id from batches where ${isOpenBatch} and batches.project = ${project}
+  union all select merged_output_file_id from batches where ${isOpenMerged} and batches.project = ${project}
+  union all select merged_error_file_id from batches where ${isOpenMerged} and batches.project = ${project}
+  union all select output_file_id from batch_deliveries where ${isOpenDelivery}
+  union all select error_file_id from batch_deliveries where ${isOpenDelivery}`;
+
+/**
+ * Sums up what a project has stored. The caller has locked its lists. Deleted files that are still read are among the bytes.
  */
 export async function storedBy(db: Db, project: string): Promise<StoredSums> {
   const { rows } = await db.execute<{ files: string; bytes: string }>(sql`
@@ -161,8 +171,7 @@ export async function storedBy(db: Db, project: string): Promise<StoredSums> {
       from uploads join upload_parts as part on part.upload_id = uploads.id
       where uploads.project = ${project} and ${isPendingUpload}) + (
       select coalesce(sum(bytes), 0) from files
-      where project = ${project} and ${isDeleted} and id in (
-        select input_file_id from batches where ${isOpenBatch} and batches.project = ${project})) as bytes
+      where project = ${project} and ${isDeleted} and id in (${readBy(project)})) as bytes
     from files where project = ${project} and ${isListed}`);
   const [sums] = rows;
   return { files: Number(sums?.files), bytes: Number(sums?.bytes) };

@@ -36,8 +36,24 @@ export function insertFile(db: Db, file: StoredFile, quotas?: FileQuotas): void 
 }
 
 /**
- * Sums up what a project has stored, as a part of a transaction. Deleted inputs that open batches still read are among the
- * bytes. All open batches are looked at for them, but only while any deleted file is there.
+ * The ids of the files that open batches and deliveries of a project read: of these, a deleted one keeps its bytes. A batch
+ * that waits for its validation counts, too, as its input is gone in a moment.
+ */
+const readBy = (project: string): SQL => sql`
+  select input_file_id from batches indexed by batches_open_by_input
+  where ${isOpenBatch} and batches.project = ${project}
+  union all select merged_output_file_id from batches indexed by batches_open_by_merged_output
+  where ${isOpenMerged} and batches.project = ${project}
+  union all select merged_error_file_id from batches indexed by batches_open_by_merged_error
+  where ${isOpenMerged} and batches.project = ${project}
+  union all select output_file_id from batch_deliveries indexed by batch_deliveries_by_output
+  where ${isOpenDelivery}
+  union all select error_file_id from batch_deliveries indexed by batch_deliveries_by_error
+  where ${isOpenDelivery}`;
+
+/**
+ * Sums up what a project has stored, as a part of a transaction. Deleted files that are still read are among the bytes. What
+ * reads them is looked at only while any deleted file is there.
  */
 export const storedBy = (db: Db, project: string): StoredSums =>
   db.get(sql`
@@ -48,9 +64,7 @@ export const storedBy = (db: Db, project: string): StoredSums =>
       where uploads.project = ${project} and ${isPendingUpload}) + (
       select coalesce(sum(bytes), 0) from files indexed by files_id
       where exists (select 1 from files indexed by files_deleted where ${isDeleted})
-        and project = ${project} and ${isDeleted} and id in (
-          select input_file_id from batches indexed by batches_open_by_input
-          where ${isOpenBatch} and batches.project = ${project})) as bytes
+        and project = ${project} and ${isDeleted} and id in (${readBy(project)})) as bytes
     from files where project = ${project} and ${isListed}`);
 
 export class SqliteFiles {
