@@ -31,7 +31,7 @@ import { readLines, readNumbered, sampledLines } from "./input-lines.ts";
 import { fileFault, InputReading, type IntakeLimits, type Verdict } from "./input-reading.ts";
 import type { Leases, Run } from "./lease.ts";
 import { isLost } from "./segment.ts";
-import { allowedModels, type ServedModels, servedModels } from "./served-models.ts";
+import { type ServedModels, servedModels } from "./served-models.ts";
 import type { Work } from "./side-by-side.ts";
 import type { StorageWaits } from "./storage-waits.ts";
 
@@ -155,8 +155,7 @@ async function judge(
 ): Promise<Verdict | null> {
   if (failureCount >= MAX_FAILURES) return givenUp(batch, deps);
   const limits = deps.limits();
-  const served = await servedModels(deps.upstreams, deps.fleet);
-  const models = allowedModels(served, deps.rulesOf(batch.project));
+  const models = await servedModels({ ...deps, rules: deps.rulesOf(batch.project) });
   const unusable = inputFault(batch, input, limits) ?? defaultModelFault(batch, models);
   if (unusable !== null || input === null) return unusable;
   const read = {

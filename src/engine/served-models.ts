@@ -1,5 +1,6 @@
 /**
- * Finds which models the lines of a batch may ask for: asked once for each batch, and the same for all its lines.
+ * Finds which models the lines of a batch may ask for: asked once for each batch, and the same for all its lines. What its
+ * project may not use is as unknown as what nobody serves, also by name.
  *
  * A model counts as served when one of the replicas serves it, because its chunks go to that one. Where replicas serve a
  * model by different routes, models may share a chunk only if they share the route at every replica.
@@ -15,13 +16,17 @@ export type ServedModels = Required<Pick<ModelRules, "routeKeyOf" | "hintFor">>;
 /** Stands in a key for a replica that does not serve the model. */
 const NOT_SERVED = "";
 
-export async function servedModels(
-  upstreams: Upstreams,
-  fleet: Pick<Fleet, "workers">,
-): Promise<ServedModels> {
+interface Asked {
+  readonly upstreams: Upstreams;
+  readonly fleet: Pick<Fleet, "workers">;
+  readonly rules: ProjectRules;
+}
+
+export async function servedModels({ upstreams, fleet, rules }: Asked): Promise<ServedModels> {
   const lacking = await upstreams.checkModels();
   const owners = fleet.workers.map(({ owner }) => owner).sort();
   const routeKeyOf = (model: string): string | null => {
+    if (!allowsModel(rules, model)) return null;
     const own = upstreams.findRoute(model)?.key ?? NOT_SERVED;
     const isLacking = lacking(model) !== null;
     // The targets that were asked lack the model at every replica.
@@ -32,21 +37,15 @@ export async function servedModels(
     if (others.every((key) => key === first)) return first === NOT_SERVED ? null : first;
     return keys.join(";");
   };
-  return {
-    routeKeyOf,
-    hintFor: (model) => lacking(model)?.map(describe).join(" ") ?? null,
+  const hintFor = (model: string): string | null => {
+    if (!allowsModel(rules, model)) return "The project does not have access to it.";
+    const hints = lacking(model)?.flatMap((target) => hintOf(target, rules)) ?? [];
+    return hints.length === 0 ? null : hints.join(" ");
   };
+  return { routeKeyOf, hintFor };
 }
 
-const describe = ({ name, listing }: TargetModels): string =>
-  `The upstream ${name} lists ${listed(listing.kind === "listed" ? listing.ids : [])}.`;
-
-/** Hides the models that a project may not use. */
-export const allowedModels = (
-  { routeKeyOf, hintFor }: ServedModels,
-  rules: ProjectRules,
-): ServedModels => ({
-  routeKeyOf: (model) => (allowsModel(rules, model) ? routeKeyOf(model) : null),
-  hintFor: (model) =>
-    allowsModel(rules, model) ? hintFor(model) : "The project does not have access to it.",
-});
+function hintOf({ name, listing }: TargetModels, rules: ProjectRules): string[] {
+  const ids = listing.kind === "listed" ? listing.ids.filter((id) => allowsModel(rules, id)) : [];
+  return ids.length === 0 ? [] : [`The upstream ${name} lists ${listed(ids)}.`];
+}

@@ -51,6 +51,22 @@ test("with it such a name is model_not_found, with what the upstream lists, and 
   expect(upstream.total).toBe(1);
 });
 
+test("what the upstream lists is told to a project as far as the project may use it", async () => {
+  const rules = { name: "default", models: ["team-a-*"] };
+  const message = "The provided model 'team-a-old' is not supported by the Batch API.";
+  for (const [modelNames, hint] of [
+    [["team-a-new", "team-b-secret"], " The upstream gpu lists 'team-a-new'."],
+    [["team-b-secret"], ""],
+  ] as const) {
+    await using upstream = await startUpstream({ modelNames: [...modelNames] });
+    const config = { upstreams: [entry(upstream)], projects: [rules] };
+    await using service = await startTestService({ config });
+    const { errors } = await run(service, "team-a-old");
+    expect(errors).toMatchObject([{ code: "model_not_found", message: message + hint }]);
+    expect(upstream.total).toBe(0);
+  }
+});
+
 test("the default model of a batch is held to the list as well", async () => {
   await using upstream = await startUpstream({ modelNames: ["small"] });
   await using service = await serve(entry(upstream));
