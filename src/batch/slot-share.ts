@@ -4,7 +4,7 @@
  */
 
 /** What a replica could use at one target. */
-export interface SlotNeed {
+export interface SlotDemand {
   readonly target: string;
   /** The requests in flight that all replicas together may have there. */
   readonly limit: number;
@@ -61,13 +61,13 @@ export function slotCountOf(owner: string, { limit, sharers, turn }: SlotDivisio
 /** Returns the parts of a replica in the targets that it needs, and what a store keeps of them. */
 export function divideTargets(
   owner: string,
-  needs: readonly SlotNeed[],
+  demands: readonly SlotDemand[],
   { others, nowMs }: { readonly others: readonly TargetSharer[]; readonly nowMs: number },
 ): { readonly shares: SlotShare[]; readonly kept: TargetSharer[] } {
   const shares: SlotShare[] = [];
   const kept: TargetSharer[] = [];
   const turn = Math.floor(nowMs / TURN_MS);
-  for (const { target, limit, wanted, held } of needs) {
+  for (const { target, limit, wanted, held } of demands) {
     const me = { owner, target, wanted, held: 0 };
     const sharers = [...others.filter((other) => other.target === target), me];
     sharers.sort((a, b) => (a.owner < b.owner ? -1 : 1));

@@ -3,16 +3,16 @@
  * mended, and writes it to its log, which a run has no reader for.
  */
 export class RunTrouble {
-  #told = "";
-  #tell: (problem: string) => void = () => {};
+  #latest = "";
+  #show: (problem: string) => void = () => {};
 
   /** Names the place where problems are shown. */
-  showAt(tell: (problem: string) => void): void {
-    this.#tell = tell;
+  showAt(show: (problem: string) => void): void {
+    this.#show = show;
   }
 
   /**
-   * Takes a line of the log. The same problem is told once, however often the engine tries. What has no words of its own
+   * Takes a line of the log. The same problem is shown once, however often the engine tries. What has no words of its own
    * is shown by the state of the batch.
    */
   write(line: string): void {
@@ -21,8 +21,8 @@ export class RunTrouble {
       readonly err?: { readonly message?: string };
     };
     const problem = err?.message ?? words;
-    if (problem === undefined || problem === this.#told) return;
-    this.#told = problem;
-    this.#tell(problem);
+    if (problem === undefined || problem === this.#latest) return;
+    this.#latest = problem;
+    this.#show(problem);
   }
 }

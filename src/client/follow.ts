@@ -7,7 +7,7 @@ import { type Clock, sleep } from "../clock.ts";
 import type { ShownBatch } from "./shown-batch.ts";
 
 /** The pause between two looks grows to the second number, so that a short batch ends soon and a long one costs little. */
-const LOOK_EVERY_MS = { first: 250, last: 5_000, growth: 1.3 };
+const POLL_EVERY_MS = { first: 250, last: 5_000, growth: 1.3 };
 const TRY_AGAIN_MS = { first: 1_000, last: 30_000, growth: 2 };
 
 export interface View {
@@ -34,7 +34,7 @@ export async function follow({
   clock,
   signal,
 }: Following): Promise<ShownBatch | null> {
-  let lookAgainMs = LOOK_EVERY_MS.first;
+  let nextPollMs = POLL_EVERY_MS.first;
   let tryAgainMs = TRY_AGAIN_MS.first;
   try {
     while (!signal.aborted) {
@@ -44,8 +44,8 @@ export async function follow({
         view.show(batch);
         if (isFinal(batch.status) || waitsForUser(batch)) return batch;
         tryAgainMs = TRY_AGAIN_MS.first;
-        await sleep(clock, lookAgainMs, signal);
-        lookAgainMs = Math.min(lookAgainMs * LOOK_EVERY_MS.growth, LOOK_EVERY_MS.last);
+        await sleep(clock, nextPollMs, signal);
+        nextPollMs = Math.min(nextPollMs * POLL_EVERY_MS.growth, POLL_EVERY_MS.last);
       } catch (error) {
         if (signal.aborted) return null;
         const problem = passing(error);

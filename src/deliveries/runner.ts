@@ -157,7 +157,7 @@ export class DeliveryRunner {
       const end = held.signal.aborted ? CANCELLED_END : await this.#attempt(held);
       await this.#record(held, end);
     } catch (err) {
-      if (err instanceof LeaseLost) await this.#leave(held);
+      if (err instanceof LeaseLost) await this.#passOn(held);
       else if (err instanceof Draining) await this.#release(held);
       else log.error({ ...fieldsOf(claimed), err }, "delivery.not_recorded");
     }
@@ -201,7 +201,7 @@ export class DeliveryRunner {
     if (end.kind === "cancelled") return this.#endCancelled(held);
     if (end.kind === "delivered") {
       const isMine = await this.#end(held, { status: "delivered", address: end.address });
-      if (!isMine) return this.#leave(held);
+      if (!isMine) return this.#passOn(held);
       metrics.deliveryAttempted(placeLabel(claimed.delivery), "delivered");
       log.info({ ...fieldsOf(claimed), address: end.address }, "delivery.delivered");
       return;
@@ -212,7 +212,7 @@ export class DeliveryRunner {
     const postponed = isRetryable ? await this.#postpone(held, waitMs, error) : "too_late";
     switch (postponed) {
       case "lost":
-        return this.#leave(held);
+        return this.#passOn(held);
       case "cancelled":
         return this.#endCancelled(held);
       case "postponed":
@@ -242,7 +242,7 @@ export class DeliveryRunner {
   async #giveUp(held: HeldDelivery, error: DeliveryError): Promise<boolean> {
     await discardLeft(held, this.#options);
     if (await this.#end(held, { status: "failed", error })) return true;
-    await this.#leave(held);
+    await this.#passOn(held);
     return false;
   }
 
@@ -263,8 +263,8 @@ export class DeliveryRunner {
     });
   }
 
-  /** Leaves a delivery to its next holder. If its batch was deleted there is none, and this process cleans up. */
-  async #leave(held: HeldDelivery): Promise<void> {
+  /** Passes a lost delivery on to its next holder. If its batch was deleted there is none, and this process cleans up. */
+  async #passOn(held: HeldDelivery): Promise<void> {
     const { store, log } = this.#options;
     const { batch, delivery } = held.claimed;
     log.debug(fieldsOf(held.claimed), "delivery.lost");

@@ -7,7 +7,7 @@
  * that cannot renew sends nothing more once its part has run out, because others may have it by then. A line must never
  * wait for the store here.
  */
-import type { SlotNeed } from "../batch/slot-share.ts";
+import type { SlotDemand } from "../batch/slot-share.ts";
 import type { Cancel, Clock } from "../clock.ts";
 import { loop, Nudge } from "../loop.ts";
 import type { Store } from "../store/store.ts";
@@ -112,7 +112,9 @@ export class CapacitySharing {
     // A replica that was cut off for long must know which work it has lost before it may send again.
     await this.#options.renewLeasesIfLate();
     const startedAtMs = clock.elapsedMs();
-    const needs = upstreams.listNeeds().map((need) => ({ ...need, limit: this.#limitOf(need) }));
+    const demands = upstreams
+      .listDemands()
+      .map((demand) => ({ ...demand, limit: this.#limitOf(demand) }));
     const report = this.#report();
     const replica = {
       owner,
@@ -120,7 +122,7 @@ export class CapacitySharing {
       report: encodeReport(report),
       mayKeepHouse: this.#options.mayKeepHouse(),
     };
-    const { shares, ...renewed } = await store.renewReplica(replica, needs);
+    const { shares, ...renewed } = await store.renewReplica(replica, demands);
     this.#cancelRunOut();
     const runsOutInMs = startedAtMs + PART_TTL_MS - clock.elapsedMs();
     // Others may have the part already.
@@ -134,7 +136,7 @@ export class CapacitySharing {
     upstreams.setPeers(fleet.workers, { owner, nowMs: fleet.nowMs });
     if (fleet.isHousekeeper) {
       const own = report.isWorker ? [{ owner, ...report }] : [];
-      this.#disagreement.look([...own, ...fleet.workers]);
+      this.#disagreement.check([...own, ...fleet.workers]);
     }
   }
 
@@ -147,7 +149,7 @@ export class CapacitySharing {
    * Returns the limit that all replicas divide. Where they differ, the smallest holds: a replica with a smaller one than the
    * others would find more slots held than it knows of, and never get one.
    */
-  #limitOf({ target, limit }: Pick<SlotNeed, "target" | "limit">): number {
+  #limitOf({ target, limit }: Pick<SlotDemand, "target" | "limit">): number {
     const own = this.#options.limitOf(target) ?? limit;
     const others = this.#options.fleet.peers.flatMap(({ targets }) =>
       targets.flatMap((each) => (each.name === target ? (each.limit ?? []) : [])),

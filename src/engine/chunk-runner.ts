@@ -68,7 +68,7 @@ async function workThrough(chunkRun: ChunkRun, trace: ChunkTrace, deps: ChunkRun
     lease: claimed.lease,
     labels: { model: claimed.chunk.model, project: claimed.batch.project },
     onLeaseLost: () => run.loseLease(),
-    giveUp: run.abort,
+    abort: run.abort,
   });
   const { unanswered, isAnyUnserved } = await sendLines(chunkRun, { journal, trace }, deps);
   if (run.endReason === "lease") {

@@ -2,7 +2,7 @@
  * Warns when the replicas that run batches differ in their upstreams. A difference may be meant, such as models that
  * only some machines can reach. Most often a configuration was changed in one place only.
  *
- * A change reaches the replicas one after the other. So a difference is reported when it is there in two looks in a row,
+ * A change reaches the replicas one after the other. So a difference is reported when it is there in two checks in a row,
  * and once.
  */
 import type { Log } from "../telemetry/log.ts";
@@ -23,7 +23,7 @@ export class Disagreement {
     this.#log = log;
   }
 
-  look(replicas: readonly Configured[]): void {
+  check(replicas: readonly Configured[]): void {
     const upstreams = differences(replicas);
     const seen = upstreams.join("; ");
     const isLasting = seen === this.#latest;

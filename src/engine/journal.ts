@@ -3,7 +3,7 @@
  *
  * A line is safe only once it is here: its record is in a segment, a blob that is written first, and one commit under the
  * lease then adds the row of the segment and its counts to the batch (ADR 2). A write that fails is repeated until
- * the lease is lost, the store refuses it for good, or the run gives up. The records that wait are bounded in bytes. Nothing
+ * the lease is lost, the store refuses it for good, or the run is aborted. The records that wait are bounded in bytes. Nothing
  * may be written once the lease is known to be lost, and no line counts as answered before its commit.
  */
 import type { Blobs, WriteHints } from "../blobs/blobs.ts";
@@ -59,7 +59,7 @@ export interface JournalOptions {
   /** The journals that cannot be written at the moment: while there is one, no chunk is started. */
   readonly failingJournals: Set<Journal>;
   /** The signal that ends a failing flush. Its lines will be sent again. */
-  readonly giveUp: AbortSignal;
+  readonly abort: AbortSignal;
 }
 
 /** A segment whose blob is stored, and whose row is to follow. */
@@ -203,7 +203,7 @@ export class Journal {
   /** Repeats the write until it works, the lease is lost, the store refuses it, or the run is over. */
   async #persist(write: () => Promise<boolean>): Promise<boolean> {
     const { clock, log, metrics, lease, limits } = this.#options;
-    const { giveUp, onLeaseLost, failingJournals } = this.#options;
+    const { abort, onLeaseLost, failingJournals } = this.#options;
     while (!this.#isOver) {
       try {
         const isWritten = await write();
@@ -221,8 +221,8 @@ export class Journal {
         metrics.journalWriteFailed();
         log.error({ batch: lease.batchId, chunk: lease.chunkNumber, err }, "journal.write_failed");
         // Records are gone from here on: closing the chunk now would lose their lines.
-        if (giveUp.aborted) this.#isOver = true;
-        else await sleep(clock, limits.retryMs, giveUp);
+        if (abort.aborted) this.#isOver = true;
+        else await sleep(clock, limits.retryMs, abort);
       }
     }
     failingJournals.delete(this);

@@ -2,7 +2,7 @@
  * Keeps the leases of this process. Leases are extended together, several times before they would run out. Each run
  * under a lease learns here that the lease was lost, or that its batch is to stop.
  *
- * A run under a lease has two signals, because "may I start more?" and "must I drop this?" are different questions.
+ * A run under a lease has two signals, because "may I start more?" and "must I abort this?" are different questions.
  * `stop` aborts first: when the process drains, the batch is cancelled, expires or is paused, its lines are to go
  * another way, or the lease is lost. `abort` follows after a grace period. With a lost lease it follows at once, since no answer
  * still in flight could be recorded.

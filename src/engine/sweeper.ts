@@ -43,7 +43,7 @@ export async function sweep(deps: SweeperDeps): Promise<boolean> {
     await sweepJournals(deps),
     await sweepFiles(deps),
     await sweepParts(deps),
-    await sweepGivenUp(deps),
+    await sweepRevoked(deps),
   ];
   return counts.includes(PAGE);
 }
@@ -90,9 +90,9 @@ async function sweepParts({ store, blobs, log }: SweeperDeps): Promise<number> {
 }
 
 /** Removes the blobs that vanished writers had declared. */
-async function sweepGivenUp(deps: SweeperDeps): Promise<number> {
+async function sweepRevoked(deps: SweeperDeps): Promise<number> {
   const { store, intents } = deps;
-  // The renewal comes first: after a pause of the machine this process must not give up its own blobs.
+  // The renewal comes first: after a pause of the machine this process must not revoke its own intents.
   await intents.renew();
   const keys = await store.revokeExpiredIntents(PAGE);
   await deleteGarbage(keys, deps);

@@ -12,10 +12,7 @@ export interface OpsDeps {
 }
 
 /** Mounts the routes for supervisors, load balancers and Prometheus. They need no key. */
-export function mountOps(
-  app: Hono<AppEnv>,
-  { isReady, metrics, takeSnapshot: lookAround }: OpsDeps,
-): void {
+export function mountOps(app: Hono<AppEnv>, { isReady, metrics, takeSnapshot }: OpsDeps): void {
   app.get("/health", (c) => answerJson(c, { status: "ok" }));
 
   app.get("/ready", async (c) =>
@@ -25,6 +22,8 @@ export function mountOps(
   );
 
   app.get("/metrics", async (c) =>
-    c.body(await metrics.scrape(await lookAround()), 200, { "content-type": metrics.contentType }),
+    c.body(await metrics.scrape(await takeSnapshot()), 200, {
+      "content-type": metrics.contentType,
+    }),
   );
 }

@@ -5,7 +5,7 @@
  * A replica renews its place among the others every few seconds, for everything at once. No line may ever ask the store
  * for a slot.
  */
-import type { SlotNeed, SlotShare } from "../batch/slot-share.ts";
+import type { SlotDemand, SlotShare } from "../batch/slot-share.ts";
 import type { Claim } from "./claim.ts";
 
 /** A process, until its claim ends. */
@@ -38,7 +38,7 @@ export interface ReplicaStore {
    * of all replicas never exceed a limit together: a replica gets more only after another has renewed with less, has
    * released its part, or is gone.
    */
-  renewReplica(replica: Replica, needs: readonly SlotNeed[]): Promise<RenewedReplica>;
+  renewReplica(replica: Replica, demands: readonly SlotDemand[]): Promise<RenewedReplica>;
   /** Gives all parts and duties of a replica back. */
   releaseReplica(owner: string): Promise<void>;
 }

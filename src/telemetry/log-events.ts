@@ -110,7 +110,7 @@ export const LOG_EVENTS = {
     "server.stopping": "A signal asked the server to end.",
     "target.circuit_closed": "A target answers again.",
     "traces.sent_again": "The receiver of traces takes them again.",
-    "upload.cancelled": "A client gave up an upload in parts.",
+    "upload.cancelled": "A client cancelled an upload in parts.",
     "upload.completed": "The parts of an upload became a file.",
     "upload.created": "A client began an upload in parts.",
     "upload.expired": "The time of an upload in parts was over.",

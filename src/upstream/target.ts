@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { finished } from "node:stream";
 import { NO_USAGE } from "../batch/batch.ts";
 import type { Outcome, Refused } from "../batch/outcome.ts";
-import type { SlotNeed } from "../batch/slot-share.ts";
+import type { SlotDemand } from "../batch/slot-share.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import { Capacity, type CapacityOptions } from "./capacity/capacity.ts";
@@ -154,7 +154,7 @@ export class Target {
   }
 
   /** What it has work for, while it shares the limits of the target with other replicas. */
-  get need(): SlotNeed {
+  get demand(): SlotDemand {
     const { totalInFlight: inFlight, waitingCount } = this.limiter;
     const limit = this.#config.max_concurrency;
     // A target that lines wait for could use all there is: it may lack slots, or its part of a rate.

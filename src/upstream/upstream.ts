@@ -7,7 +7,7 @@
 import type { Readable } from "node:stream";
 import type { FairQueue, Flow } from "../batch/fair-queue.ts";
 import type { Outcome } from "../batch/outcome.ts";
-import type { SlotNeed, SlotShare } from "../batch/slot-share.ts";
+import type { SlotDemand, SlotShare } from "../batch/slot-share.ts";
 import type { ScheduleConfig, UpstreamConfig } from "../config/upstreams.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
 import type { WaitingReason } from "../contract/batch-extension.ts";
@@ -286,7 +286,7 @@ export interface Upstreams {
   /** Whether another replica serves the model. */
   isServedElsewhere(model: string): boolean;
   /** Lists what each target needs of the limits that replicas share. */
-  listNeeds(): SlotNeed[];
+  listDemands(): SlotDemand[];
   /**
    * Sets the part that this process has of the limits of each target. A target that is not named takes nothing. Until
    * the first call each target has its whole limits.

@@ -4,7 +4,7 @@
  * it has in flight.
  */
 import { isDeepStrictEqual } from "node:util";
-import type { SlotNeed, SlotShare } from "../batch/slot-share.ts";
+import type { SlotDemand, SlotShare } from "../batch/slot-share.ts";
 import type { Clock } from "../clock.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import { TurnBudget } from "../resources/turn-budget.ts";
@@ -111,8 +111,8 @@ class ConfiguredUpstreams implements Upstreams {
     return this.#peers.values().some((peer) => peer.findRoute(model) !== null);
   }
 
-  listNeeds(): SlotNeed[] {
-    return [...this.#targets.values()].map(({ need }) => need);
+  listDemands(): SlotDemand[] {
+    return [...this.#targets.values()].map(({ demand }) => demand);
   }
 
   setShares(shares: readonly SlotShare[]): void {

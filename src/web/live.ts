@@ -155,12 +155,12 @@ export class Live {
 
   /** Returns whether the page has nothing left to change. */
   async #pollOnce(poll: Poll): Promise<boolean> {
-    await this.#dismiss(poll);
+    await this.#endStale(poll);
     // The audit log names who asks, so it is one of those who still read.
     const [reader] = poll.listeners;
     if (reader === undefined) return true;
     const answer = await reader.view();
-    await this.#dismiss(poll);
+    await this.#endStale(poll);
     if (!answer.ok) {
       // An overload passes; anything else is for the page itself to show.
       if (answer.status === 429 || answer.status >= 500) return false;
@@ -181,7 +181,7 @@ export class Live {
   }
 
   /** Ends the streams of those who were signed out, and those that are old. */
-  async #dismiss(poll: Poll): Promise<void> {
+  async #endStale(poll: Poll): Promise<void> {
     const openedBeforeMs = this.#deps.clock.elapsedMs() - MAX_AGE_MS;
     for (const listener of poll.listeners) {
       if (!(await listener.isAllowed())) this.#end(poll, listener, "reload");

@@ -79,7 +79,7 @@ export class Webhooks {
 
   /**
    * Returns the announcements for the commit that makes the batch final. Only that commit knows the ending. So an
-   * endpoint that did not ask for this ending is dropped later, when its delivery is due.
+   * endpoint that did not ask for this ending is removed later, when its delivery is due.
    */
   announcementsFor(batch: Batch): Announcement[] {
     const eventId = `evt_${randomHexId()}`;

@@ -56,7 +56,7 @@ describe("replicas", () => {
     const same = [at("one", "gpu=1"), at("two", "gpu=1")];
     const other = [at("one", "gpu=1"), at("two", "gpu=2")];
     for (const look of [same, other, same, other, other, other, same, same, same]) {
-      disagreement.look(look);
+      disagreement.check(look);
     }
     expect(events.all.map(({ event }) => event)).toEqual(["replicas.disagree", "replicas.agree"]);
   });

@@ -59,7 +59,7 @@ async function leasesLastUntil(
   database.close();
 }
 
-test("a replica that pauses is told at its next renewal that its lease is lost, and drops what is in flight", async () => {
+test("a replica that pauses is told at its next renewal that its lease is lost, and aborts what is in flight", async () => {
   await using upstream = await startUpstream();
   await using replicas = await startReplicas({ upstreamUrl: upstream.url });
   const { a, b } = replicas;

@@ -40,7 +40,7 @@ async function sweepAfter(ms: number, service: TestService, clock: FakeClock): P
   await service.events.reached("orphan.removed", { blob: `parts/${stray}` });
 }
 
-test("a batch without failed lines leaves no blob behind that looks abandoned", async () => {
+test("a batch without failed lines leaves no blob behind that looks like garbage", async () => {
   await using upstream = await startUpstream();
   await using service = await startTestService({ upstreamUrl: upstream.url });
   expect((await service.run(chatLines(1))).status).toBe("completed");

@@ -28,7 +28,7 @@ describeBlobs("disk", () => openDiskBlobs(newRoot()));
 const entriesOf = (root: string) => readdirSync(root, { recursive: true, encoding: "utf8" }).sort();
 
 describe("disk blobs", () => {
-  test("drop at opening what a crash left half-written, and keep what was stored", async () => {
+  test("remove at opening what a crash left half-written, and keep what was stored", async () => {
     const root = newRoot();
     await (await openDiskBlobs(root)).putBytes("files/a", [Buffer.from("kept")]);
     writeFileSync(join(root, ".tmp", "half"), "half");
@@ -37,7 +37,7 @@ describe("disk blobs", () => {
     expect((await buffer(blobs.read("files/a"))).toString()).toBe("kept");
   });
 
-  test("in a shared folder leave alone what another process writes, and drop what no row can name", async () => {
+  test("in a shared folder leave alone what another process writes, and remove what no row can name", async () => {
     const root = newRoot();
     const first = await openDiskBlobs(root, { isShared: true });
     const entered = Promise.withResolvers<void>();

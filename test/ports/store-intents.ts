@@ -26,7 +26,7 @@ const SOON_MS = NOW_MS + 10;
 export function testIntents(open: OpenStore): void {
   testSegments(open);
 
-  test("a declared blob is no garbage until its intent runs out and is given up", async () => {
+  test("a declared blob is no garbage until its intent runs out and is revoked", async () => {
     await using opened = await open();
     const { store } = opened;
     const keys = ["files/a", "parts/b"];
@@ -40,7 +40,7 @@ export function testIntents(open: OpenStore): void {
     expect(await store.findGarbage(keys)).toEqual(["files/a"]);
   });
 
-  test("intents are given up in limited groups, those that ran out first", async () => {
+  test("intents are revoked in limited groups, those that ran out first", async () => {
     await using opened = await open();
     const { store } = opened;
     await store.declareBlobs(["files/late"], 11);
@@ -50,7 +50,7 @@ export function testIntents(open: OpenStore): void {
     expect(await at(store, later).revokeExpiredIntents(1)).toEqual(["files/late"]);
   });
 
-  test("a file, a part or a result whose blob was given up is not stored, and changes nothing else", async () => {
+  test("a file, a part or a result whose intent was revoked is not stored, and changes nothing else", async () => {
     await using opened = await open();
     const { store } = opened;
     const file = aFile();
@@ -127,7 +127,7 @@ function testSegments(open: OpenStore): void {
     expect(await store.findGarbage(keys)).toEqual([stray, unknown]);
   });
 
-  test("a dropped segment takes its counts and its usage along, and only its own", async () => {
+  test("a removed segment takes its counts and its usage along, and only its own", async () => {
     await using opened = await open();
     const { store } = opened;
     const { batch } = await startBatch(store);

@@ -1,16 +1,11 @@
 import { expect, test } from "vitest";
+import type { SlotDemand } from "../../src/batch/slot-share.ts";
 import type { Replica } from "../../src/store/replicas.ts";
 import type { Store } from "../../src/store/store.ts";
 import { at, NOW_MS } from "../support/store-builders.ts";
 import type { OpenStore } from "./opened-store.ts";
 
 const TTL_MS = 10_000;
-
-interface Need {
-  readonly limit?: number;
-  readonly wanted?: number;
-  readonly held?: number;
-}
 
 const aReplica = (owner: string, fields: Partial<Replica> = {}): Replica => ({
   owner,
@@ -21,10 +16,14 @@ const aReplica = (owner: string, fields: Partial<Replica> = {}): Replica => ({
 });
 
 /** Renews the part of a replica in one target, and returns its slots. */
-async function renew(store: Store, owner: string, need: Need = {}): Promise<number | undefined> {
-  const { limit = 12, wanted = limit, held = 0 } = need;
-  const needs = [{ target: "gpu", limit, wanted, held }];
-  return (await store.renewReplica(aReplica(owner), needs)).shares[0]?.slotCount;
+async function renew(
+  store: Store,
+  owner: string,
+  demand: Partial<SlotDemand> = {},
+): Promise<number | undefined> {
+  const { limit = 12, wanted = limit, held = 0 } = demand;
+  const demands = [{ target: "gpu", limit, wanted, held }];
+  return (await store.renewReplica(aReplica(owner), demands)).shares[0]?.slotCount;
 }
 
 export function testReplicas(open: OpenStore): void {
@@ -67,10 +66,10 @@ export function testReplicas(open: OpenStore): void {
   test("the targets have nothing to do with one another", async () => {
     await using opened = await open();
     const { store } = opened;
-    const need = { wanted: 4, limit: 4, held: 0 };
+    const demand = { wanted: 4, limit: 4, held: 0 };
     const { shares } = await store.renewReplica(aReplica("a"), [
-      { ...need, target: "cpu" },
-      { ...need, target: "gpu" },
+      { ...demand, target: "cpu" },
+      { ...demand, target: "gpu" },
     ]);
     expect(shares.map(({ slotCount }) => slotCount)).toEqual([4, 4]);
     expect(await renew(store, "b", { limit: 4 })).toBe(0);

@@ -35,7 +35,6 @@ const HELD_BY: Readonly<Record<string, string>> = {
   "parsed-line.ts": "test/engine/validation-extremes.test.ts",
   // What an answer cost, how long it took and what failed reaches the store with its segment.
   "pending-records.ts": "test/engine/journal.test.ts",
-  // Results that are given up are removed, also while they are being written.
   // Everything that a deleted project had is gone from the database and from the disk.
   "purging.ts": "test/http/projects.test.ts",
   // A batch goes on when its quota is changed, and lines next to a budget wait for those before them.

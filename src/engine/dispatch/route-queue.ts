@@ -108,7 +108,7 @@ export class RouteQueue {
         // Entries of the last list stay until here, so that a batch that is named again keeps its share.
         if (entry.listNumber !== this.#listCount) entry.runnable = null;
         entry.flow.isAtRisk = isAtRisk(batchId);
-        this.#leaveIfDone(batchId);
+        this.#removeIfDone(batchId);
       }
     }
   }
@@ -158,7 +158,7 @@ export class RouteQueue {
     const entry = this.#entries.get(batchId);
     if (entry === undefined) return;
     entry.runnable = null;
-    this.#leaveIfDone(batchId);
+    this.#removeIfDone(batchId);
   }
 
   /** Lets a chunk of the batch hand out its lines from now on, until `stop` aborts. */
@@ -183,7 +183,7 @@ export class RouteQueue {
       },
       end: () => {
         add(-left);
-        this.#leaveIfDone(contender.batchId);
+        this.#removeIfDone(contender.batchId);
         onRoom();
       },
     };
@@ -207,7 +207,7 @@ export class RouteQueue {
     return entry;
   }
 
-  #leaveIfDone(batchId: BatchId): void {
+  #removeIfDone(batchId: BatchId): void {
     const entry = this.#entries.get(batchId);
     if (entry === undefined || entry.runnable !== null || entry.atHandCount > 0) return;
     this.route.flows.remove(entry.flow);

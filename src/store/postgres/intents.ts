@@ -6,7 +6,7 @@ import { eq, inArray, type SQL, sql } from "./drizzle.ts";
 import { blobIntents } from "./file-schema.ts";
 import { arrayOf } from "./leases.ts";
 
-/** Takes part in the commit that writes the row. Returns false when the blob was given up: no row may name it. */
+/** Takes part in the commit that writes the row. Returns false when the intent was revoked: no row may name the blob. */
 export async function consumeIntent(db: Db, blobKey: string): Promise<boolean> {
   const { rowCount } = await db.delete(blobIntents).where(eq(blobIntents.blobKey, blobKey));
   return rowCount === 1;

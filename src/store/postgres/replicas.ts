@@ -5,7 +5,7 @@
  * take themselves for the oldest. So each first locks the one row of `installation`, which nothing else locks.
  */
 
-import { divideTargets, type SlotNeed, type TargetSharer } from "../../batch/slot-share.ts";
+import { divideTargets, type SlotDemand, type TargetSharer } from "../../batch/slot-share.ts";
 import type { RenewedReplica, Replica } from "../replicas.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, lte, type SQL, sql } from "./drizzle.ts";
@@ -25,19 +25,19 @@ export class PostgresReplicas {
     this.#db = db;
   }
 
-  async renew(replica: TimedReplica, needs: readonly SlotNeed[]): Promise<RenewedReplica> {
+  async renew(replica: TimedReplica, demands: readonly SlotDemand[]): Promise<RenewedReplica> {
     // A member that needs no part of a limit takes none from another, so it need not wait for its turn.
-    if (needs.length === 0) {
+    if (demands.length === 0) {
       const membership = await this.#db.change((db) => renewMembership(db, replica, []));
       if (membership !== null) return { ...membership.renewed, shares: [] };
     }
     const { owner, now, ttlMs } = replica;
-    const targets = needs.map(({ target }) => target);
+    const targets = demands.map(({ target }) => target);
     return this.#db.transaction(async (db) => {
       await lockDivision(db);
       const { others, renewed } =
         (await renewMembership(db, replica, targets)) ?? (await join(db, replica, targets));
-      const { shares, kept } = divideTargets(owner, needs, { others, nowMs: renewed.nowMs });
+      const { shares, kept } = divideTargets(owner, demands, { others, nowMs: renewed.nowMs });
       const expiresAtMs = later(now, ttlMs);
       const rows = kept.map((each) => ({ ...each, expiresAtMs }));
       if (rows.length > 0) await db.insert(slotShares).values(rows);

@@ -137,16 +137,16 @@ export async function removeSegments(
   const failures = lost.flatMap(({ groups }) => groups ?? []);
   const columns = COLUMNS.map(named);
   await db.execute(sql`
-    with dropped as (
+    with removed as (
       delete from segments where batch_id = ${batchId} and blob_key = any(${arrayOf(blobKeys, "text")})
       returning ${listed(columns)}, model_usage, latency_counts),
     slow as (
       select array_agg(-lines order by bucket) as counts from (
         select bucket, sum(lines)::bigint as lines
-        from dropped, unnest(latency_counts) with ordinality as entry(lines, bucket) group by bucket) as buckets),
+        from removed, unnest(latency_counts) with ordinality as entry(lines, bucket) group by bucket) as buckets),
     unused as (
       select ${listed(USAGE_KEYS)}, ${listed(USAGE_SUMS.map((sum) => sql`sum(entry.${sum})::bigint as ${sum}`))}
-      from dropped, ${usageIn(sql`coalesce(model_usage, '[]')`)} group by ${listed(USAGE_KEYS)}),
+      from removed, ${usageIn(sql`coalesce(model_usage, '[]')`)} group by ${listed(USAGE_KEYS)}),
     taken as (
       update model_usage set ${listed(
         USAGE_SUMS.map((total) => sql`${total} = model_usage.${total} - unused.${total}`),
@@ -155,7 +155,7 @@ export async function removeSegments(
       where batch_id = ${batchId} and (model_usage.model, model_usage.day, model_usage.price)
         = (unused.model, unused.day, unused.price)),
     total as (
-      select ${listed(columns.map((column) => sql`coalesce(sum(${column}), 0)::bigint as ${column}`))} from dropped)
+      select ${listed(columns.map((column) => sql`coalesce(sum(${column}), 0)::bigint as ${column}`))} from removed)
     update batches set ${listed(columns.map((column) => sql`${column} = batches.${column} - total.${column}`))},
       latency_counts = ${summed(sql`batches.latency_counts`, sql`slow.counts`)}
     from total, slow where id = ${batchId}`);

@@ -241,7 +241,7 @@ const intentMethods = (intents: PostgresIntents, now: Now) =>
 const replicaMethods = (replicas: PostgresReplicas, forecasts: ForecastStore, now: Now) =>
   ({
     ...forecasts,
-    renewReplica: (replica, needs) => replicas.renew(timed(now)(replica), needs),
+    renewReplica: (replica, demands) => replicas.renew(timed(now)(replica), demands),
     releaseReplica: (owner) => replicas.release(owner),
   }) satisfies ReplicaStore & ForecastStore;
 

@@ -59,12 +59,12 @@ export class SqliteIntents {
     });
   }
 
-  /** Returns false when the blob was given up: no row may name it. */
+  /** Returns false when the intent was revoked: no row may name the blob. */
   has(blobKey: string): boolean {
     return this.#statements.find.get({ blobKey }) !== undefined;
   }
 
-  /** Consumes the intent as part of the commit that writes the row. Returns false when the blob was given up. */
+  /** Consumes the intent as part of the commit that writes the row. Returns false when it was revoked. */
   consume(blobKey: string): boolean {
     return this.#statements.end.run({ blobKey }).changes === 1;
   }

@@ -2,7 +2,7 @@
  * The replicas and their parts of upstream limits. Only one process uses a SQLite store, so they are in memory: nothing
  * of them has a meaning after it.
  */
-import { divideTargets, type SlotNeed, type TargetSharer } from "../../batch/slot-share.ts";
+import { divideTargets, type SlotDemand, type TargetSharer } from "../../batch/slot-share.ts";
 import type { RenewedReplica, Replica } from "../replicas.ts";
 
 interface Member {
@@ -16,7 +16,7 @@ export class SqliteReplicas {
   /** By owner, in the order in which they came. */
   readonly #members = new Map<string, Member>();
 
-  renew(replica: Replica, needs: readonly SlotNeed[], nowMs: number): RenewedReplica {
+  renew(replica: Replica, demands: readonly SlotDemand[], nowMs: number): RenewedReplica {
     const { owner, ttlMs, report, mayKeepHouse } = replica;
     for (const [other, { expiresAtMs }] of this.#members) {
       if (expiresAtMs <= nowMs) this.#members.delete(other);
@@ -25,7 +25,7 @@ export class SqliteReplicas {
     const all = [...this.#members];
     const peers = all.filter(([other]) => other !== owner);
     const others = peers.flatMap(([, { sharers }]) => sharers);
-    const { shares, kept: sharers } = divideTargets(owner, needs, { others, nowMs });
+    const { shares, kept: sharers } = divideTargets(owner, demands, { others, nowMs });
     const expiresAtMs = nowMs + ttlMs;
     this.#members.set(owner, { report, mayKeepHouse, expiresAtMs, sharers });
     const [housekeeper] = [...this.#members].find(([, member]) => member.mayKeepHouse) ?? [];

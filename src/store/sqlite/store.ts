@@ -239,7 +239,7 @@ const intentMethods = (intents: SqliteIntents, now: Now) =>
 const replicaMethods = (replicas: SqliteReplicas, forecasts: ForecastStore, now: Now) =>
   ({
     ...forecasts,
-    renewReplica: async (replica, needs) => replicas.renew(replica, needs, now()),
+    renewReplica: async (replica, demands) => replicas.renew(replica, demands, now()),
     releaseReplica: async (owner) => replicas.release(owner),
   }) satisfies ReplicaStore & ForecastStore;
 

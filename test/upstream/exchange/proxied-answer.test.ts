@@ -270,13 +270,13 @@ describe("a client that ends", () => {
     expect(await setup.proxy()).toEqual({ kind: "interrupted" });
   });
 
-  test("lets what is in flight end when it is retired, and takes nothing new", async () => {
+  test("lets what is in flight end while it drains, and takes nothing new", async () => {
     const setup = await Setup.start();
     const line = send(setup.client, { body });
     const lineAnswer = await setup.next();
     const passing = await setup.begun();
     const order: string[] = [];
-    const retired = setup.client.drain().then(() => order.push("retired"));
+    const drained = setup.client.drain().then(() => order.push("drained"));
     expect(await send(setup.client, { body })).toEqual({ kind: "interrupted" });
     expect(await setup.proxy()).toEqual({ kind: "interrupted" });
     lineAnswer.response.end("{}");
@@ -284,24 +284,24 @@ describe("a client that ends", () => {
     order.push("line");
     passing.response.end("the end");
     expect(await text(passing.body)).toBe("the end");
-    await retired;
-    expect(order).toEqual(["line", "retired"]);
+    await drained;
+    expect(order).toEqual(["line", "drained"]);
     await setup.client.drain();
   });
 
-  test("with nothing in flight is retired at once", async () => {
+  test("with nothing in flight is drained at once", async () => {
     const setup = await Setup.start();
     await setup.client.drain();
     expect(await setup.proxy()).toEqual({ kind: "interrupted" });
   });
 
-  test("interrupts what is left when it is closed while it retires", async () => {
+  test("interrupts what is left when it is closed while it drains", async () => {
     const setup = await Setup.start();
     const line = send(setup.client, { body });
     await setup.next();
-    const retired = setup.client.drain();
+    const drained = setup.client.drain();
     await setup.client.close();
     expect(await line).toEqual({ kind: "interrupted" });
-    await retired;
+    await drained;
   });
 });

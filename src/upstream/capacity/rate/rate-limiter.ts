@@ -125,7 +125,7 @@ export class RateLimiter {
     }
     if (hint.limit !== null && hint.limit === this.#otherLimit) return;
     this.#learned = hint.limit ?? this.#learned;
-    this.#leaveRoom(hint, nowMs);
+    this.#spread(hint, nowMs);
   }
 
   /** Handles a refusal for which this limit is the reason. */
@@ -144,7 +144,7 @@ export class RateLimiter {
    * time to fill. Other upstreams give back everything at once, or the units spent a minute ago, so that twice as
    * much can be had.
    */
-  #leaveRoom({ remaining, resetMs }: RateLimitHint, nowMs: number): void {
+  #spread({ remaining, resetMs }: RateLimitHint, nowMs: number): void {
     const whole = this.#learned ?? this.#configured;
     if (whole === null || remaining === null) return;
     const wholeInMs = Math.min(Math.max(resetMs ?? MINUTE_MS, MIN_SPREAD_MS), MINUTE_MS);
