@@ -4,8 +4,8 @@
  * syncs, renames and commits of a real server, which a recorder writes down (test/support/recorder).
  */
 import { spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { basename, dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import OpenAI, { toFile } from "openai";
 import { beforeAll, describe, expect, test } from "vitest";
@@ -22,6 +22,8 @@ const FULL = 2;
 /** Statements that give or renew the right to write. A power cut takes the holder of the right along. */
 const RIGHTS =
   /^(?:update "(?:batches|chunks|deliveries)" set "lease_|(?:insert into|update) "(?:blob_intents|idempotency_keys)")/;
+/** Says that a delivery has ended. Its address is one of the values. */
+const DELIVERED = /^update "batch_deliveries" set "status"/;
 const ROWS_OF_BLOBS = /^insert into "(?:files|segments|upload_parts)"/;
 
 interface NamedBlob {
@@ -43,6 +45,10 @@ const named: NamedBlob[] = [];
 const journalCommits: JournalCommit[] = [];
 /** The segments that were written before the commit of the one before was safe. */
 const hastySegments: string[] = [];
+/** The files that were not safe when the manifest, which says that all are there, came beside them. */
+const unsafeBesideManifest: string[] = [];
+/** The files of each delivery to a folder at the moment of its commit. */
+const deliveredFiles: NamedBlob[][] = [];
 let halfBlobs: readonly string[] = [];
 
 const isSynced = ({ synchronous, journalMode }: Commit) =>
@@ -54,9 +60,15 @@ beforeAll(async () => {
   using dir = temporaryFolder("batchd-synced-");
   const recordPath = join(dir.path, "record");
   const dataDir = join(dir.path, "data");
+  const share = join(dir.path, "share");
+  mkdirSync(share);
+  const config = join(dir.path, "batchd.yaml");
+  const location = { name: "share", kind: "folder", path: share, access: "write" };
+  writeFileSync(config, JSON.stringify({ locations: [location] }));
   await using upstream = await startUpstream();
+  const places = ["--data-dir", dataDir, "--upstream", upstream.url, "--config", config];
   await using server = new BatchdProcess(
-    ["serve", "--port", "0", "--data-dir", dataDir, "--upstream", upstream.url],
+    ["serve", "--port", "0", ...places],
     { NODE_OPTIONS: `--import ${PRELOAD}`, DISK_RECORD: recordPath },
     SOURCES,
   );
@@ -74,6 +86,15 @@ beforeAll(async () => {
       });
     }
     for (const { sql, values } of commit.statements) {
+      if (DELIVERED.test(sql) && values.includes("delivered")) {
+        const files = disk.filesBelow(share);
+        deliveredFiles.push(
+          files.map((path) => ({
+            key: relative(share, path),
+            unsafe: disk.whyUnsafe(path, share),
+          })),
+        );
+      }
       if (!ROWS_OF_BLOBS.test(sql)) continue;
       for (const key of values.map(String).filter((value) => BLOB_KEY.test(value))) {
         named.push({ key, unsafe: disk.whyUnsafe(join(dataDir, "blobs", key), dir.path) });
@@ -85,12 +106,19 @@ beforeAll(async () => {
       const isHasty = ({ chunk, isSafe }: JournalCommit) => chunk === chunkOf(step.to) && !isSafe();
       if (journalCommits.some(isHasty)) hastySegments.push(step.to);
     }
+    if (step.step === "rename-began" && basename(step.to) === "run.json") {
+      const others = disk.filesBelow(dirname(step.to)).filter((path) => path !== step.to);
+      unsafeBesideManifest.push(...others.filter((path) => disk.whyUnsafe(path, share) !== null));
+    }
     if (step.step !== "sql" || step.database === database) disk.take(step);
   }
   halfBlobs = disk.halfBlobs;
 });
 
-/** An uploaded file, an upload in parts, segments of a journal, an output file and an error file. */
+/**
+ * An uploaded file, an upload in parts, segments of a journal, an output file and an error file; and two deliveries to one
+ * folder, of which the first makes it and the second adds to it.
+ */
 async function storeOneOfEachKind(server: BatchdProcess): Promise<void> {
   const openai = new OpenAI({ baseURL: `${await server.listening()}/v1`, apiKey: "test" });
   // The last answer comes late, so that the others are in a segment that does not end the chunk.
@@ -116,6 +144,12 @@ async function storeOneOfEachKind(server: BatchdProcess): Promise<void> {
     completion_window: "24h",
   });
   await server.batchEnded(batch.id);
+  for (const format of ["jsonl", "csv"]) {
+    const { id } = (await openai.post(`/batches/${batch.id}/deliveries`, {
+      body: { location: "share", path: "team/runs", format },
+    })) as { id: string };
+    await server.loggedLike(new RegExp(`"delivery":"${id}".*"event":"delivery\\.delivered"`));
+  }
 }
 
 test("the record has every kind of blob, and the files of the batch", () => {
@@ -132,6 +166,16 @@ test("every blob that a commit names is whole and safe on the disk before the co
 
 test("no blob has its name before its bytes are safe", () => {
   expect(halfBlobs).toEqual([]);
+});
+
+test("every file of a delivery to a folder is safe on the disk before the delivery has ended", () => {
+  const namesOf = (files: readonly NamedBlob[]) => files.map(({ key }) => basename(key)).sort();
+  expect(deliveredFiles.map(namesOf)).toEqual([
+    ["errors.jsonl", "output.jsonl", "run.json"],
+    ["errors.csv", "errors.jsonl", "output.csv", "output.jsonl", "run.json"],
+  ]);
+  expect(deliveredFiles.flat().filter(({ unsafe }) => unsafe !== null)).toEqual([]);
+  expect(unsafeBesideManifest).toEqual([]);
 });
 
 test("the log is synced after every commit of a journal, before the next segment of its chunk", () => {
@@ -160,7 +204,8 @@ describe.skipIf(!canTrace)("where strace is", () => {
       ["serve", "--port", "0", "--data-dir", join(dir.path, "data"), "--upstream", upstream.url],
       { SYNCS_TO: trace },
     );
-    const openai = new OpenAI({ baseURL: `${await server.listening()}/v1`, apiKey: "test" });
+    const baseURL = `${await server.listening()}/v1`;
+    const openai = new OpenAI({ baseURL, apiKey: "test" });
     const file = await toFile(Buffer.from(`${chatLines(1).join("\n")}\n`), "input.jsonl");
     const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
     const syncCount = () =>

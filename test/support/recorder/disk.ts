@@ -4,7 +4,7 @@
  * after such a sync of its folder.
  */
 import { readFileSync } from "node:fs";
-import { dirname } from "node:path";
+import { dirname, sep } from "node:path";
 import type { Step } from "./record.ts";
 
 /** The changes of bytes or names, and how many of them a sync has covered. */
@@ -47,7 +47,7 @@ export class Disk {
   take(step: Step): void {
     switch (step.step) {
       case "open":
-        this.#open(step.handle, step.path);
+        this.#open(step);
         return;
       case "write":
         this.#contentOf(step.handle).changes++;
@@ -63,19 +63,20 @@ export class Disk {
         return;
       }
       case "rename-began": {
-        const content = this.#files.get(step.from);
-        if (content === undefined || content.synced < content.changes) this.halfBlobs.push(step.to);
+        if (this.#isHalf(step.from)) this.halfBlobs.push(step.to);
         return;
       }
       case "renamed": {
-        const content = this.#files.get(step.from);
-        if (content !== undefined) this.#files.set(step.to, content);
+        for (const known of [this.#files, this.#folders, this.#names]) {
+          moveKeys<unknown>(known, step.from, step.to);
+        }
         this.#nameMade(step.to);
         return;
       }
       case "made":
         for (let path = step.path; path.length >= step.topmost.length; path = dirname(path)) {
           this.#nameMade(path);
+          this.#folderOf(path);
         }
         return;
       case "sql":
@@ -108,12 +109,27 @@ export class Disk {
     return () => content.synced >= change;
   }
 
-  #open(handle: number, path: string): void {
+  /** Returns the files below a folder. */
+  filesBelow(folder: string): string[] {
+    return [...this.#files.keys()].filter((path) => path.startsWith(folder + sep));
+  }
+
+  /** Whether a crash may leave less than all of what gets another name. */
+  #isHalf(path: string): boolean {
+    if (this.#folders.has(path)) {
+      return this.filesBelow(path).some((file) => this.whyUnsafe(file, path) !== null);
+    }
+    const content = this.#files.get(path);
+    return content === undefined || content.synced < content.changes;
+  }
+
+  #open({ handle, path, isFolder, isNew }: Step & { readonly step: "open" }): void {
     // One handle writes a file. A folder has one content for all handles that sync it.
-    const isFolder = this.#folders.has(path);
     const content = isFolder ? this.#folderOf(path) : (this.#files.get(path) ?? unchanged());
     this.#contents.set(handle, content);
-    if (!isFolder) this.#files.set(path, content);
+    if (isFolder) return;
+    this.#files.set(path, content);
+    if (isNew) this.#nameMade(path);
   }
 
   #contentOf(handle: number): Content {
@@ -144,6 +160,15 @@ export class Disk {
     else if (/^commit\b/i.test(sql)) this.#onCommit({ statements, ...settings });
     else if (inTransaction) statements.push({ sql, values });
     else this.#onCommit({ statements: [{ sql, values }], ...settings });
+  }
+}
+
+/** Moves a path and all paths below it. */
+function moveKeys<T>(known: Map<string, T>, from: string, to: string): void {
+  for (const [path, value] of [...known]) {
+    if (path !== from && !path.startsWith(from + sep)) continue;
+    known.delete(path);
+    known.set(to + path.slice(from.length), value);
   }
 }
 

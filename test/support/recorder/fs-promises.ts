@@ -1,19 +1,35 @@
 /** Records the writes, syncs, renames and new folders of `node:fs/promises`. `preload.ts` puts this module in place. */
+import { constants, readlinkSync } from "node:fs";
 import * as real from "node:fs/promises";
-import { resolve } from "node:path";
+import { basename, dirname, join, resolve } from "node:path";
 import { record } from "./record.ts";
 
 export * from "node:fs/promises";
 
 let handleCount = 0;
 
+const OPEN_FOLDER = /^\/proc\/self\/fd\/\d+$/;
+
+/** Locations name what is in a folder by the handle of the folder, which stands for another path at another time. */
+function pathOf(given: unknown): string {
+  const path = resolve(String(given));
+  if (OPEN_FOLDER.test(path)) return readlinkSync(path);
+  const folder = dirname(path);
+  return OPEN_FOLDER.test(folder) ? join(readlinkSync(folder), basename(path)) : path;
+}
+
+const isCreating = (flags: unknown) =>
+  typeof flags === "number" ? (flags & constants.O_CREAT) !== 0 : /[wa]/.test(String(flags));
+
 /** The methods that change the bytes of a file. A handle has others, which the store of blobs does not use. */
 const WRITES = ["write", "writev", "writeFile", "appendFile", "truncate"] as const;
 
 export const open: typeof real.open = async (path, flags, mode) => {
+  const at = pathOf(path);
   const file = await real.open(path, flags, mode);
   const handle = ++handleCount;
-  record({ step: "open", handle, path: resolve(String(path)) });
+  const isFolder = (await file.stat()).isDirectory();
+  record({ step: "open", handle, path: at, isFolder, isNew: isCreating(flags) });
   for (const name of WRITES) {
     const write = file[name].bind(file) as (...args: unknown[]) => Promise<unknown>;
     const recorded = (...args: unknown[]) => {
@@ -35,16 +51,17 @@ export const open: typeof real.open = async (path, flags, mode) => {
 };
 
 export const rename: typeof real.rename = async (from, to) => {
-  const paths = { from: resolve(String(from)), to: resolve(String(to)) };
+  const paths = { from: pathOf(from), to: pathOf(to) };
   record({ step: "rename-began", ...paths });
   await real.rename(from, to);
   record({ step: "renamed", ...paths });
 };
 
 export const mkdir = (async (path: string, options: Parameters<typeof real.mkdir>[1]) => {
+  const at = pathOf(path);
   const topmost = await real.mkdir(path, options);
   const isRecursive = typeof options === "object" && options?.recursive === true;
-  const first = isRecursive ? topmost : path;
-  if (first !== undefined) record({ step: "made", topmost: resolve(first), path: resolve(path) });
+  const first = isRecursive ? topmost && pathOf(topmost) : at;
+  if (first !== undefined) record({ step: "made", topmost: first, path: at });
   return topmost;
 }) as typeof real.mkdir;

@@ -8,7 +8,13 @@ export type Step =
   /**
    * The bytes of a file, or the names in a folder, that a sync concerns. The number of the open handle identifies them.
    */
-  | { readonly step: "open"; readonly handle: number; readonly path: string }
+  | {
+      readonly step: "open";
+      readonly handle: number;
+      readonly path: string;
+      readonly isFolder: boolean;
+      readonly isNew: boolean;
+    }
   | { readonly step: "write"; readonly handle: number }
   | { readonly step: "sync-began" | "synced"; readonly handle: number }
   | { readonly step: "rename-began" | "renamed"; readonly from: string; readonly to: string }
