@@ -5,8 +5,10 @@
  */
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from "node:crypto";
 import { link, readFile, rm, writeFile } from "node:fs/promises";
+import { dirname } from "node:path";
 import type { DeliveryId } from "../batch/delivery.ts";
 import { randomHexId } from "../batch/random-id.ts";
+import { syncFolder } from "../blobs/file-system.ts";
 
 export interface Credentials {
   readonly accessKeyId: string;
@@ -72,6 +74,8 @@ export async function keyInFile(path: string): Promise<Buffer> {
     await link(temporary, path).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== "EEXIST") throw error;
     });
+    // Credentials that are stored would outlive a power cut that takes the name of their key.
+    await syncFolder(dirname(path));
   } finally {
     await rm(temporary, { force: true });
   }

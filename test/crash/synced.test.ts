@@ -24,6 +24,9 @@ const RIGHTS =
   /^(?:update "(?:batches|chunks|deliveries)" set "lease_|(?:insert into|update) "(?:blob_intents|idempotency_keys)")/;
 /** Says that a delivery has ended. Its address is one of the values. */
 const DELIVERED = /^update "batch_deliveries" set "status"/;
+const NEW_DELIVERY = /^insert into "batch_deliveries"/;
+/** Matches credentials of a client as they are stored. */
+const SEALED = /^v1\./;
 const ROWS_OF_BLOBS = /^insert into "(?:files|segments|upload_parts)"/;
 
 interface NamedBlob {
@@ -49,6 +52,8 @@ const hastySegments: string[] = [];
 const unsafeBesideManifest: string[] = [];
 /** The files of each delivery to a folder at the moment of its commit. */
 const deliveredFiles: NamedBlob[][] = [];
+/** Why the key of stored credentials would be lost, for each commit that stores some. */
+const unsafeKeys: (string | null)[] = [];
 let halfBlobs: readonly string[] = [];
 
 const isSynced = ({ synchronous, journalMode }: Commit) =>
@@ -64,7 +69,8 @@ beforeAll(async () => {
   mkdirSync(share);
   const config = join(dir.path, "batchd.yaml");
   const location = { name: "share", kind: "folder", path: share, access: "write" };
-  writeFileSync(config, JSON.stringify({ locations: [location] }));
+  const deliveries = { allow_private_hosts: ["127.0.0.1"] };
+  writeFileSync(config, JSON.stringify({ locations: [location], deliveries }));
   await using upstream = await startUpstream();
   const places = ["--data-dir", dataDir, "--upstream", upstream.url, "--config", config];
   await using server = new BatchdProcess(
@@ -95,6 +101,9 @@ beforeAll(async () => {
           })),
         );
       }
+      if (NEW_DELIVERY.test(sql) && values.some((value) => SEALED.test(String(value)))) {
+        unsafeKeys.push(disk.whyUnsafe(join(dataDir, "batchd.credentials-key"), dataDir));
+      }
       if (!ROWS_OF_BLOBS.test(sql)) continue;
       for (const key of values.map(String).filter((value) => BLOB_KEY.test(value))) {
         named.push({ key, unsafe: disk.whyUnsafe(join(dataDir, "blobs", key), dir.path) });
@@ -117,7 +126,7 @@ beforeAll(async () => {
 
 /**
  * An uploaded file, an upload in parts, segments of a journal, an output file and an error file; and two deliveries to one
- * folder, of which the first makes it and the second adds to it.
+ * folder, of which the first makes it and the second adds to it; and a delivery with credentials of a client.
  */
 async function storeOneOfEachKind(server: BatchdProcess): Promise<void> {
   const openai = new OpenAI({ baseURL: `${await server.listening()}/v1`, apiKey: "test" });
@@ -150,6 +159,15 @@ async function storeOneOfEachKind(server: BatchdProcess): Promise<void> {
     })) as { id: string };
     await server.loggedLike(new RegExp(`"delivery":"${id}".*"event":"delivery\\.delivered"`));
   }
+  const bucket = {
+    kind: "s3",
+    bucket: "results",
+    region: "us-east-1",
+    endpoint: "http://127.0.0.1:1",
+  };
+  await openai.post(`/batches/${batch.id}/deliveries`, {
+    body: { ...bucket, access_key_id: "id", secret_access_key: "secret" },
+  });
 }
 
 test("the record has every kind of blob, and the files of the batch", () => {
@@ -176,6 +194,10 @@ test("every file of a delivery to a folder is safe on the disk before the delive
   ]);
   expect(deliveredFiles.flat().filter(({ unsafe }) => unsafe !== null)).toEqual([]);
   expect(unsafeBesideManifest).toEqual([]);
+});
+
+test("the key of stored credentials is safe on the disk before they are stored", () => {
+  expect(unsafeKeys).toEqual([null]);
 });
 
 test("the log is synced after every commit of a journal, before the next segment of its chunk", () => {

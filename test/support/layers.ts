@@ -151,6 +151,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       "loop.ts",
       "resources/address-guard.ts",
       "deliveries/",
+      "blobs/file-system.ts",
       "blobs/semaphore.ts",
       "resources/name-lookup.ts",
     ],

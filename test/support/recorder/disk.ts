@@ -73,6 +73,12 @@ export class Disk {
         this.#nameMade(step.to);
         return;
       }
+      case "linked": {
+        const content = this.#files.get(step.from);
+        if (content !== undefined) this.#files.set(step.to, content);
+        this.#nameMade(step.to);
+        return;
+      }
       case "made":
         for (let path = step.path; path.length >= step.topmost.length; path = dirname(path)) {
           this.#nameMade(path);

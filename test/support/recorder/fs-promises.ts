@@ -1,4 +1,4 @@
-/** Records the writes, syncs, renames and new folders of `node:fs/promises`. `preload.ts` puts this module in place. */
+/** Records the writes, syncs, renames, links and new folders of `node:fs/promises`. `preload.ts` puts this module in place. */
 import { constants, readlinkSync } from "node:fs";
 import * as real from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
@@ -48,6 +48,21 @@ export const open: typeof real.open = async (path, flags, mode) => {
     Object.assign(file, { [name]: recorded });
   }
   return file;
+};
+
+export const writeFile: typeof real.writeFile = async (path, data, options) => {
+  const handle = ++handleCount;
+  record({ step: "open", handle, path: pathOf(path), isFolder: false, isNew: true });
+  record({ step: "write", handle });
+  await real.writeFile(path, data, options);
+  if (typeof options !== "object" || options?.flush !== true) return;
+  record({ step: "sync-began", handle });
+  record({ step: "synced", handle });
+};
+
+export const link: typeof real.link = async (from, to) => {
+  await real.link(from, to);
+  record({ step: "linked", from: pathOf(from), to: pathOf(to) });
 };
 
 export const rename: typeof real.rename = async (from, to) => {

@@ -17,7 +17,11 @@ export type Step =
     }
   | { readonly step: "write"; readonly handle: number }
   | { readonly step: "sync-began" | "synced"; readonly handle: number }
-  | { readonly step: "rename-began" | "renamed"; readonly from: string; readonly to: string }
+  | {
+      readonly step: "rename-began" | "renamed" | "linked";
+      readonly from: string;
+      readonly to: string;
+    }
   /** `topmost` is the first folder that did not exist before. */
   | { readonly step: "made"; readonly topmost: string; readonly path: string }
   /** `synchronous` and `journalMode` are read through the connection that runs the statement. */
