@@ -1,4 +1,4 @@
-/** What batches have cost so far, and what they may cost in all. */
+/** Calculates what batches have cost so far, and what they may cost in all. */
 import type { Batch, BatchId } from "../batch/batch.ts";
 import { matchesPattern } from "../batch/name-pattern.ts";
 import { type Amount, costOf, type PriceRule, projectCost } from "../batch/price.ts";

@@ -1,4 +1,4 @@
-/** What a client can ask about the lines of a batch, beside the result files: pages of them, and what fails. */
+/** Answers questions about the lines of a batch, beside the result files: pages of lines, and groups of failures. */
 import type { Batch, ScopedId } from "../batch/batch.ts";
 import type { FailureExample, LinePage, LineQuery } from "../batch/batch-line.ts";
 import { type FailureGroup, isSameFailure, OTHER, shownFailures } from "../batch/failures.ts";

@@ -1,6 +1,6 @@
 /**
- * What a client asks for with a new batch, the rules for its fields, and the batch that is made of it. Whether the input
- * exists and is well-formed is found out later, by the engine.
+ * Holds the request for a new batch to the rules of its fields, and makes the batch. The engine finds out later
+ * whether the input exists and is well-formed.
  */
 import {
   type Batch,

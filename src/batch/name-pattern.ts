@@ -1,6 +1,6 @@
 /**
- * Returns whether a name is one of those that a pattern stands for. `*` in a pattern stands for any characters, also for none.
- * The time grows with the length of the name, however many stars there are.
+ * Returns whether a name matches a pattern. `*` in a pattern stands for any characters, also for none. The time grows
+ * with the length of the name, however many stars there are.
  */
 export function matchesPattern(pattern: string, name: string): boolean {
   const [first = "", ...others] = pattern.split("*");

@@ -1,6 +1,7 @@
 /**
- * What the work of models costs. All of it is exact: a price is a decimal text, an amount is a whole number of tiny units,
- * and no floating-point number comes between. So the cost of many lines is the sum of the costs of each, to the last digit.
+ * Calculates what the work of models costs. All of it is exact: a price is a decimal text, an amount is a whole number
+ * of tiny units, and no floating-point number comes between. So the cost of many lines is the sum of the costs of
+ * each, to the last digit.
  */
 
 import { PRICE_DIGITS, type TOKENS_OF_PRICE } from "../contract/price.ts";

@@ -1,4 +1,4 @@
-/** What the commands for keys and for projects share: how they begin, and what they print. */
+/** Serves the commands for keys and for projects with what they share: their flags, their lists and their errors. */
 import type { Command } from "commander";
 import type { Overrides } from "../config/overrides.ts";
 import { ADMIN_PAGE } from "../contract/key.ts";

@@ -1,4 +1,4 @@
-/** How a server ends: at a signal, in the time that a supervisor gives it. */
+/** Ends a server at a signal, within the time that a supervisor gives it. */
 import { once } from "node:events";
 import { type Clock, sleep } from "../clock.ts";
 import type { Runtime } from "../runtime/runtime.ts";

@@ -1,4 +1,4 @@
-/** How a command ends before its work is done: by a failure in words, by Ctrl-C, or because its reader has left. */
+/** Ends a command before its work is done: by a failure in words, by Ctrl-C, or because its reader has left. */
 import { isReaderGone } from "../terminal/standard-streams.ts";
 import { complain } from "../terminal/terminal.ts";
 import { EXIT } from "./exit-codes.ts";

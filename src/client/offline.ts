@@ -1,4 +1,4 @@
-/** What the commands that need no server take from a configuration, and how they read a file. */
+/** Serves the commands that need no server: reads what they take from a configuration, and their files. */
 import { matchesPattern } from "../batch/name-pattern.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import { loadConfig } from "../config/config.ts";

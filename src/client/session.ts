@@ -1,4 +1,4 @@
-/** What every command of a client has: the server, the time, and the signal of Ctrl-C. */
+/** Gives each command of a client its session: the server, the time, and the signal of Ctrl-C. */
 import { type Clock, systemClock } from "../clock.ts";
 import { findServer, type ServerFlags } from "../config/client.ts";
 import { complain } from "../terminal/terminal.ts";

@@ -1,5 +1,5 @@
 /**
- * What the attempts of a delivery have left, as it is stored: the text that the location has saved, and the place where it is.
+ * Spells and parses what is stored of a delivery's attempts: the text that the location has saved, and the place of it.
  * The name of the location may mean another place by the next attempt, which must not take the text for its own.
  */
 export interface Left {

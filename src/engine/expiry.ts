@@ -1,6 +1,6 @@
 /**
- * Ends what has had its time: windows of batches, and the lifetimes of files and uploads. It only marks and deletes rows;
- * the bytes are the work of `sweeper.ts`. It goes by the clock of the store alone.
+ * Ends the windows of batches and the lifetimes of files and uploads when their time is over. It only marks and
+ * deletes rows; the bytes are the work of `sweeper.ts`. It goes by the clock of the store alone.
  */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Store } from "../store/store.ts";

@@ -1,6 +1,6 @@
 /**
- * What this process knows of routes, forecasts and failures, from its own work and from the reports of the other replicas.
- * It must never ask another replica: their reports come with the renewals (`capacity-sharing.ts`).
+ * Puts together what this process knows of routes, forecasts and failures, from its own work and from the reports of
+ * the other replicas. It must never ask another replica: their reports come with the renewals (`capacity-sharing.ts`).
  */
 import type { Batch, BatchId } from "../batch/batch.ts";
 import type { CommonFailure, Forecast, Waiting } from "../batch/forecast.ts";

@@ -1,7 +1,7 @@
 /**
- * What this process knows of the other replicas, as of its last renewal (`capacity-sharing.ts`): their reports, whether
- * the housekeeping is its duty, and what time it is in the store. All of
- * it is some seconds old, so it must never decide alone whether something may be written.
+ * Keeps what this process knows of the other replicas, as of its last renewal (`capacity-sharing.ts`): their reports,
+ * whether the housekeeping is its duty, and what time it is in the store. All of it is some seconds old, so it must
+ * never decide alone whether something may be written.
  */
 import type { Clock } from "../clock.ts";
 import type { RenewedReplica } from "../store/replicas.ts";

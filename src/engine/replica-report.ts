@@ -1,6 +1,6 @@
 /**
- * What a replica reports to the others with each renewal, as JSON. Another version of batchd may have written a report,
- * so one of another format is skipped: its replica counts, but nothing is known of it.
+ * Writes and reads what a replica reports to the others with each renewal, as JSON. Another version of batchd may have
+ * written a report, so one of another format is skipped: its replica counts, but nothing is known of it.
  */
 import type { BatchId } from "../batch/batch.ts";
 import type { CommonFailure } from "../batch/forecast.ts";

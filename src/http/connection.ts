@@ -1,4 +1,4 @@
-/** What a route may ask of the connection of its request. */
+/** Reports the end of the connection of a request, and lets it be silent for as long as the answer takes. */
 import type { IncomingMessage, ServerResponse } from "node:http";
 
 const KEEP_ALIVE_PROBE_MS = 30_000;

@@ -1,4 +1,4 @@
-/** What the commands on this machine print for people, and the codes with which they end. */
+/** Prints what the commands on this machine say to people, and names the codes with which they end. */
 import { printableLines } from "../printable.ts";
 
 export const OK = 0;

@@ -1,5 +1,5 @@
 /**
- * What a person can do with a batch. A button names the route of the API that it calls; `assets/actions.js` calls it, and
+ * Renders the buttons of a batch. A button names the route of the API that it calls; `assets/actions.js` calls it, and
  * asks before something is lost. A key that may only read gets no buttons.
  */
 import type { BatchObject } from "../contract/batch.ts";

@@ -1,4 +1,4 @@
-/** What is wrong with a batch: the faults of its input, and the lines that have failed. */
+/** Shows what is wrong with a batch: the faults of its input, and the lines that have failed. */
 import type { BatchObject } from "../contract/batch.ts";
 import { formatCount, formatPercent } from "./format.ts";
 import { html, untrusted } from "./html.ts";

@@ -1,4 +1,4 @@
-/** What a page is made of, and what of it has changed since it was sent. */
+/** Defines what a page is made of, and finds the parts that have changed since it was sent. */
 import type { Caller } from "../api/access.ts";
 import type { Answer, Api, Refusal } from "./api.ts";
 import { type Html, html, render, untrusted } from "./html.ts";

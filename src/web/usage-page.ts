@@ -1,4 +1,4 @@
-/** What answers took and cost: by day, project and model. */
+/** Shows what answers took and cost: by day, project and model. */
 import { USAGE_GROUPS, type UsageGroup, type UsageList, type UsageRow } from "../contract/usage.ts";
 import { chart } from "./chart.ts";
 import { formatCompact, formatCount, formatMoney } from "./format.ts";

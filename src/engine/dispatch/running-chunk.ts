@@ -1,6 +1,6 @@
 /**
- * What the scheduler and the run of a chunk know of each other: the run gets its lines from the queue of its route and
- * reports its end. Neither may reach further into the other.
+ * Connects the scheduler and the run of a chunk: the run gets its lines from the queue of its route and reports its
+ * end. Neither may reach further into the other.
  */
 import type { ClaimedChunk } from "../../store/chunks.ts";
 import type { Route } from "../../upstream/upstream.ts";

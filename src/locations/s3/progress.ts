@@ -1,6 +1,7 @@
 /**
- * What a delivery to a bucket remembers between its attempts: the upload in parts that is under way, and the objects that were
- * not there before it. Both are named before they are made, so a crash leaves none that nothing knows of.
+ * Keeps what a delivery to a bucket remembers between its attempts: the upload in parts that is under way, and the
+ * objects that were not there before it. Both are named before they are made, so a crash leaves none that nothing
+ * knows of.
  */
 import type { DeliveryProgress } from "../location.ts";
 

@@ -1,4 +1,4 @@
-/** Blobs that are being written, and blobs that nothing can name any more: see `../intents.ts`. */
+/** Keeps the intents to write blobs, and finds the blobs that no row can name any more: see `../intents.ts`. */
 
 import { leaseOfSegment } from "../segment-key.ts";
 import type { Database, Db } from "./database.ts";

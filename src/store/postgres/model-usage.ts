@@ -1,4 +1,7 @@
-/** What answers are paid for. `segments.ts` adds to it, in the statement that adds a segment. */
+/**
+ * Counts the tokens that answers are paid for, by model. `segments.ts` adds to it, in the statement that adds a
+ * segment.
+ */
 import type { BatchId } from "../../batch/batch.ts";
 import { parsePrice } from "../../batch/price.ts";
 import type { PricedUsage, UsageCursor, UsagePage, UsageQuery } from "../usage.ts";

@@ -1,6 +1,6 @@
 /**
- * What the lines under way may use. All decisions about one project wait for each other, so none of them misses another
- * one's reservation.
+ * Reserves what the lines under way may use. All decisions about one project wait for each other, so none of them
+ * misses another one's reservation.
  */
 import type { BatchId } from "../../batch/batch.ts";
 import { dayOf, monthOf } from "../../batch/model-usage.ts";

@@ -1,4 +1,7 @@
-/** What answers are paid for. {@link SqliteModelUsage.add} runs inside the transaction of its caller. */
+/**
+ * Counts the tokens that answers are paid for, by model. {@link SqliteModelUsage.add} runs inside the transaction of
+ * its caller.
+ */
 import type { BatchId } from "../../batch/batch.ts";
 import type { StoredModelUsage } from "../../batch/model-usage.ts";
 import { parsePrice } from "../../batch/price.ts";

@@ -1,4 +1,4 @@
-/** What run records are made of, and the records. `../runs.ts` has the promises. */
+/** Reads the facts that run records are made of, and keeps the records. `../runs.ts` has the promises. */
 import type { BatchId } from "../../batch/batch.ts";
 import type { InputSummary, ResultSummary } from "../../batch/run-summary.ts";
 import type { RunStore } from "../runs.ts";

@@ -1,4 +1,4 @@
-/** What the lines under way may use. Reservations need no sync: a power cut ends the lines, too. */
+/** Reserves what the lines under way may use. Reservations need no sync: a power cut ends the lines, too. */
 import type { BatchId } from "../../batch/batch.ts";
 import { dayOf, monthOf } from "../../batch/model-usage.ts";
 import { addSpending, type BoundReason, grantOf, type Spending } from "../../batch/spending.ts";
