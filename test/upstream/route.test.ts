@@ -15,6 +15,9 @@ import {
 import { startUpstream } from "../support/upstream.ts";
 
 describe("a line", () => {
+  /** A slot that an attempt does not give back leaves none for the next one. */
+  const ONE_SLOT = { max_concurrency: 1 };
+
   test.each([
     ["[[status 429 x7]]", 200, 8],
     ["[[retry-after-ms 20 status 503 x6]]", 200, 7],
@@ -26,7 +29,7 @@ describe("a line", () => {
     ["[[status 409]]", 409, 1],
   ])("that is told %s ends with %s after %i attempts", async (prompt, status, attempts) => {
     const upstream = await modelServer();
-    const { route } = openRoute([targetAt(upstream, "a")]);
+    const { route } = openRoute([targetAt(upstream, "a", ONE_SLOT)]);
     expect(statusOf(await send(route, prompt))).toBe(status);
     expect(upstream.received.get(prompt)).toBe(attempts);
   });
@@ -59,7 +62,10 @@ describe("a line", () => {
 
   test("that is never answered in time ends after five tries, though no other line is served", async () => {
     const upstream = await modelServer();
-    const { route } = openRoute([targetAt(upstream, "a", { timeout_seconds: 0.1 })], () => 0.02);
+    const { route } = openRoute(
+      [targetAt(upstream, "a", { ...ONE_SLOT, timeout_seconds: 0.1 })],
+      () => 0.02,
+    );
     expect(statusOf(await send(route, "[[hang]]"))).toBe("timed_out");
     expect(upstream.total).toBe(5);
   });
@@ -67,9 +73,11 @@ describe("a line", () => {
   test("outlives a target that is down", async () => {
     const upstream = await modelServer();
     const { port } = upstream;
-    const { route } = openRoute([targetAt(upstream, "a")], () => 0.02);
+    const { route, logged } = openRoute([targetAt(upstream, "a", ONE_SLOT)], () => 0.02);
     await upstream.close();
     const sent = send(route, "patience");
+    const events = () => logged().map(({ event }) => event);
+    await expect.poll(events).toContain("upstream.unreachable");
     const again = await startUpstream({ port });
     onTestFinished(() => again.close());
     expect(statusOf(await sent)).toBe(200);
