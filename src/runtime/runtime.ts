@@ -108,10 +108,11 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const work = await openWork(options, closers);
   if (!work.ok) return work;
   const { parts, engine, access, deps, planFor, drainGraceMs, drain } = work;
-  const { store, upstreams, configNow } = parts;
+  const { store, upstreams, projects, deliveries, fleet, audit, log, configNow } = parts;
   const makeApp = role === "worker" ? createWorkerApp : createApp;
   const app = makeApp(deps);
-  const web = role === "worker" ? null : mountWeb(app, { ...parts, callers: access });
+  const web =
+    role === "worker" ? null : mountWeb(app, { store, audit, clock, log, callers: access });
   const listening = await listen(app, config.server, { ...planFor(config), clock });
   if (!listening.ok) return listening;
   const closeGraceMs = Math.max(drainGraceMs, CLOSE_GRACE_MS);
@@ -120,7 +121,7 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   closers.add("waits for results", async () => deps.results.close());
   // The engine starts only now that the port is ours: a start that fails must not have sent anything.
   startWork(role, engine, parts);
-  passNudgesOn(store, { ...parts, engine, access }, options);
+  passNudgesOn(store, { engine, access, projects, deliveries, fleet }, options);
   const runtime = {
     url: listening.url,
     reconfigure: work.reconfigure,

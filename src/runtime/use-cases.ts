@@ -96,10 +96,16 @@ export async function openAccess(
 }
 
 /** Makes the projects of a server. They are read when it starts. */
-export function newProjects(parts: Pick<Parts, "store" | "clock" | "log" | "configNow">): Projects {
-  const { configNow } = parts;
+export function newProjects({
+  store,
+  clock,
+  log,
+  configNow,
+}: Pick<Parts, "store" | "clock" | "log" | "configNow">): Projects {
   return new Projects({
-    ...parts,
+    store,
+    clock,
+    log,
     isConfigured: (project) => configNow().projects.some(({ name }) => name === project),
     hasConfiguredKey: (project) =>
       configNow().auth?.keys.some((key) => key.project === project) ?? false,
@@ -120,9 +126,14 @@ export const rulesOfAll =
 export const defaultModelOf = (config: Config) => config.default_model ?? null;
 
 function newBatches(parts: Parts, engine: Engine): Batches {
-  const { configNow } = parts;
+  const { store, blobs, fleet, log, metrics, tracing, configNow } = parts;
   return new Batches({
-    ...parts,
+    store,
+    blobs,
+    clock: fleet.storeClock,
+    log,
+    metrics,
+    tracing,
     rulesOf: rulesOfAll(parts),
     newDeliveries: (project, requests) =>
       newDeliveries(project, { requests, param: "x_batchd.deliver" }, deliveryDeps(parts)),
@@ -142,23 +153,37 @@ export const newLocations = (config: Config, clock: Clock): Locations =>
     environment: programEnvironment(),
   });
 
+export function newClientBuckets(config: Config, locations: Locations): ClientBuckets {
+  // Servers on one database need one key, so a file in the folder of each would not do.
+  const keyFolder = config.database_url === undefined ? resolve(config.data_dir) : null;
+  return new ClientBuckets({ config: config.deliveries, keyFolder, locations });
+}
+
 type ForDeliveries = Pick<
   Parts,
-  "store" | "blobs" | "intents" | "locations" | "clock" | "log" | "metrics" | "configNow"
+  | "store"
+  | "blobs"
+  | "intents"
+  | "locations"
+  | "clientBuckets"
+  | "clock"
+  | "log"
+  | "metrics"
+  | "configNow"
 >;
 
 /** Makes what delivers results. Nothing runs yet. */
-export function newDeliveryParts(
-  parts: ForDeliveries,
-): Pick<Parts, "clientBuckets" | "deliveries"> {
-  const { store, locations, configNow } = parts;
-  const config = configNow();
-  // Servers on one database need one key, so a file in the folder of each would not do.
-  const keyFolder = config.database_url === undefined ? resolve(config.data_dir) : null;
-  const clientBuckets = new ClientBuckets({ config: config.deliveries, keyFolder, locations });
-  const deliveries = new DeliveryRunner({
-    ...parts,
+export function newDeliveryRunner(parts: ForDeliveries): DeliveryRunner {
+  const { store, blobs, intents, locations, clientBuckets, clock, log, metrics } = parts;
+  const config = parts.configNow();
+  return new DeliveryRunner({
+    store,
+    blobs,
+    intents,
     clientBuckets,
+    clock,
+    log,
+    metrics,
     findLocation: (project, name) => locations.find(project, name, "write"),
     findLocationToClean: (name, placeId) => locations.findToClean(name, placeId),
     findInput: (batch) => store.findInput(batch),
@@ -166,7 +191,6 @@ export function newDeliveryParts(
     leaseTtlMs: config.engine.lease_seconds * 1000,
     checkEveryMs: pollEveryMs(config),
   });
-  return { clientBuckets, deliveries };
 }
 
 const costsWith =
@@ -174,10 +198,10 @@ const costsWith =
   (batches: readonly Batch[]) =>
     costsOf(store, batches, priceRules(configNow().prices));
 
-const deliveryDeps = ({ locations, clientBuckets, clock }: Parts): DeliveryRequestDeps => ({
+const deliveryDeps = ({ locations, clientBuckets, fleet }: Parts): DeliveryRequestDeps => ({
   mayWriteTo: (project, location) => locations.find(project, location, "write") !== null,
   clientBuckets,
-  clock,
+  clock: fleet.storeClock,
 });
 
 function newDeliveryCases(parts: Parts, batches: Batches): Deliveries {
@@ -205,11 +229,13 @@ const newResults = (batches: Batches, { clock }: Parts, engine: Engine): Results
   });
 
 function newInteractive(parts: Parts): Interactive {
-  const { configNow } = parts;
+  const { store, upstreams, clock, log, tracing, configNow } = parts;
   const rulesOf = rulesOfAll(parts);
-  const slots = new InteractiveSlots({ ...parts, rulesOf });
+  const slots = new InteractiveSlots({ store, clock, log, rulesOf });
   return new Interactive({
-    ...parts,
+    upstreams,
+    clock,
+    tracing,
     rulesOf,
     slots,
     defaultModel: () => defaultModelOf(configNow()),
@@ -218,17 +244,17 @@ function newInteractive(parts: Parts): Interactive {
 
 /** The use cases, and what HTTP needs beside them. */
 export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
-  const { store, blobs, upstreams, fleet, memory, audit } = parts;
-  const { clock, log, metrics, configNow } = parts;
-  const inStore = { ...parts, clock: fleet.storeClock };
-  const batches = newBatches(inStore, engine);
+  const { store, blobs, intents, upstreams, fleet, memory, audit, projects } = parts;
+  const { clock, log, metrics, tracing, configNow } = parts;
+  const batches = newBatches(parts, engine);
   const results = newResults(batches, parts, engine);
   const limits = () => configNow().limits;
   const sizes = fileSizes(limits);
   const nudge = () => engine.nudge();
   const rulesOf = rulesOfAll(parts);
   const costsFor = costsWith(parts);
-  const files = new Files({ ...inStore, rulesOf, ...sizes, nudge });
+  const inStore = { store, blobs, intents, memory, clock: fleet.storeClock, log };
+  const files = new Files({ ...inStore, tracing, projects, rulesOf, ...sizes, nudge });
   return {
     files,
     tables: new Tables({ files }),
@@ -265,7 +291,7 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
     callers: access,
     listReplicas: () => engine.replicas(),
     reach: reachOf(configNow()),
-    projects: parts.projects,
+    projects,
     keys: new Keys({ store, clock: fleet.storeClock, log, refresh: () => access.refresh() }),
     isReady: async () => engine.canKeepAnswers && (await isUsable(store, blobs)),
     memory,

@@ -30,7 +30,8 @@ import { openStorage } from "./storage.ts";
 import {
   appDeps,
   defaultModelOf,
-  newDeliveryParts,
+  newClientBuckets,
+  newDeliveryRunner,
   newLocations,
   newProjects,
   openAccess,
@@ -145,19 +146,35 @@ function openParts(
   closers.add("webhooks", () => webhooks.drain());
   const audit = new AuditLog({ clock, log, file: () => auditFileOf(configNow()) });
   closers.add("audit", () => audit.close());
-  const common = { store, blobs, clock, log, metrics, configNow };
   const intents = new BlobIntents({ store, blobs, log });
   const locations = newLocations(config, clock);
+  const clientBuckets = newClientBuckets(config, locations);
   return {
     owner: `${hostname()}/${process.pid}/${randomUUID().slice(0, 8)}`,
-    ...common,
+    store,
+    blobs,
+    clock,
+    log,
+    metrics,
+    configNow,
     upstreams,
     webhooks,
     tracing,
     intents,
     audit,
     locations,
-    ...newDeliveryParts({ ...common, intents, locations }),
+    clientBuckets,
+    deliveries: newDeliveryRunner({
+      store,
+      blobs,
+      intents,
+      locations,
+      clientBuckets,
+      clock,
+      log,
+      metrics,
+      configNow,
+    }),
     fleet,
     projects: newProjects({ store, clock, log, configNow }),
     memory: new MemoryBudget(() => configNow().limits.memory_bytes),
@@ -201,16 +218,22 @@ async function startSharing(
   engine: Engine,
   closers: Closers,
 ): Promise<CapacitySharing> {
+  const { owner, store, upstreams, fleet, clock, log, configNow } = parts;
   const limitOf = (target: string) =>
-    parts.configNow().upstreams.find(({ name }) => name === target)?.max_concurrency ?? null;
+    configNow().upstreams.find(({ name }) => name === target)?.max_concurrency ?? null;
   const sharing = new CapacitySharing({
-    ...parts,
+    owner,
+    store,
+    upstreams,
+    fleet,
+    clock,
+    log,
     limitOf,
     report: () => engine.report(),
     mayKeepHouse: () => !engine.isDraining,
     // No other process takes leases of SQLite over. A locked database must not stop requests that do not need it.
     renewLeasesIfLate: async () => {
-      if (parts.configNow().database_url !== undefined) await engine.renewLeasesIfLate();
+      if (configNow().database_url !== undefined) await engine.renewLeasesIfLate();
     },
   });
   closers.add("capacity sharing", () => sharing.close());
@@ -223,10 +246,21 @@ function newEngine(
   parts: Parts,
   { role, closers }: { readonly role: Role; readonly closers: Closers },
 ): Engine {
-  const { blobs, webhooks, deliveries, projects, configNow } = parts;
+  const { owner, store, blobs, intents, upstreams, fleet, memory } = parts;
+  const { webhooks, deliveries, projects, clock, log, metrics, tracing, configNow } = parts;
   const prices = currentPrices(() => configNow().prices);
   const engine = new Engine({
-    ...parts,
+    owner,
+    store,
+    blobs,
+    intents,
+    upstreams,
+    fleet,
+    memory,
+    clock,
+    log,
+    metrics,
+    tracing,
     isWorker: role !== "api",
     forecastTolerance: configNow().database_url === undefined ? 0 : SHARED_FORECAST_TOLERANCE,
     limits: () => intakeLimits(configNow()),
