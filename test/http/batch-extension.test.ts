@@ -183,48 +183,34 @@ describe("x_batchd of a request", () => {
 });
 
 describe("x_batchd of a batch", () => {
+  const PLAIN = {
+    priority: 0,
+    default_model: null,
+    eta: null,
+    at_risk: false,
+    queue_position: null,
+    waiting: null,
+    common_failure: null,
+    failures: [],
+    paused: null,
+    from: null,
+    retried_by: [],
+    sample: null,
+    budget: null,
+    deduplicated: null,
+    cost: null,
+  };
+
   test("stands after everything of OpenAI's, with all its keys", async () => {
     forecast = null;
     const { body } = await create(undefined);
     expect(Object.keys(body).at(-1)).toBe("x_batchd");
-    expect(body.x_batchd).toEqual({
-      priority: 0,
-      default_model: null,
-      eta: null,
-      at_risk: false,
-      queue_position: null,
-      waiting: null,
-      common_failure: null,
-      failures: [],
-      paused: null,
-      from: null,
-      retried_by: [],
-      sample: null,
-      budget: null,
-      deduplicated: null,
-      cost: null,
-    });
+    expect(body.x_batchd).toEqual(PLAIN);
   });
 
   test("tells the forecast, in whole seconds, wherever the batch is shown", async () => {
     forecast = { etaAtMs: 1_800_000_001_999, isAtRisk: true, queuePosition: 4, ...NOTHING_ELSE };
-    const told = {
-      priority: 0,
-      default_model: null,
-      eta: 1_800_000_001,
-      at_risk: true,
-      queue_position: 4,
-      waiting: null,
-      common_failure: null,
-      failures: [],
-      paused: null,
-      from: null,
-      retried_by: [],
-      sample: null,
-      budget: null,
-      deduplicated: null,
-      cost: null,
-    };
+    const told = { ...PLAIN, eta: 1_800_000_001, at_risk: true, queue_position: 4 };
     const { body } = await create(undefined);
     // Nothing is known of a batch that has just been created.
     expect(body.x_batchd).toMatchObject({ eta: null, queue_position: null });
@@ -245,23 +231,7 @@ describe("x_batchd of a batch", () => {
       completedAtMs: 4_000,
     });
     await api.store.insertBatch(done);
-    expect((await read(done.id)).x_batchd).toEqual({
-      priority: 7,
-      default_model: null,
-      eta: null,
-      at_risk: false,
-      queue_position: null,
-      waiting: null,
-      common_failure: null,
-      failures: [],
-      paused: null,
-      from: null,
-      retried_by: [],
-      sample: null,
-      budget: null,
-      deduplicated: null,
-      cost: null,
-    });
+    expect((await read(done.id)).x_batchd).toEqual({ ...PLAIN, priority: 7 });
   });
 
   test("is repeated under an Idempotency-Key as it was, not as it has become", async () => {

@@ -8,8 +8,6 @@ import { RawConnection } from "../support/raw-http.ts";
 import { startTestApi, type TestApi, type Wire, wireOf } from "../support/test-http.ts";
 import { CONTENT, refusal, UploadClient } from "../support/upload-client.ts";
 
-const _HOUR_MS = 60 * 60 * 1000;
-
 let api: TestApi;
 let uploads: UploadClient;
 beforeAll(async () => {

@@ -3,8 +3,6 @@ import { multipart, type Part, RawConnection, rawRequest } from "../support/raw-
 import { startTestApi, type TestApi } from "../support/test-http.ts";
 import { refusal, UploadClient } from "../support/upload-client.ts";
 
-const _HOUR_MS = 60 * 60 * 1000;
-
 let api: TestApi;
 let uploads: UploadClient;
 beforeAll(async () => {

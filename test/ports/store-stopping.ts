@@ -26,7 +26,7 @@ const SOON_MS = NOW_MS + 10;
 export function testStopping(open: OpenStore): void {
   testCancel(open);
   testExpiry(open);
-  testAbandonedChunks(open);
+  testUnheldChunks(open);
 }
 
 function testCancel(open: OpenStore): void {
@@ -197,7 +197,7 @@ function testExpiry(open: OpenStore): void {
   });
 }
 
-function testAbandonedChunks(open: OpenStore): void {
+function testUnheldChunks(open: OpenStore): void {
   test("chunks of stopping batches are closed when their holder is gone, and only those", async () => {
     await using opened = await open();
     const { store } = opened;
