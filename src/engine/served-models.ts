@@ -1,6 +1,6 @@
 /**
  * Finds which models the lines of a batch may ask for: asked once for each batch, and the same for all its lines. What its
- * project may not use is as unknown as what nobody serves, also by name.
+ * project may not use is as unknown as what no upstream serves, also by name.
  *
  * A model counts as served when one of the replicas serves it, because its chunks go to that one. Where replicas serve a
  * model by different routes, models may share a chunk only if they share the route at every replica.
