@@ -37,15 +37,24 @@ export async function servedModels({ upstreams, fleet, rules }: Asked): Promise<
     if (others.every((key) => key === first)) return first === NOT_SERVED ? null : first;
     return keys.join(";");
   };
+  // A list may be long, and each line may ask for another model.
+  const hintsByTarget = new Map<string, string | null>();
+  const hintOfTarget = (target: TargetModels) => {
+    const known = hintsByTarget.get(target.name);
+    const hint = known === undefined ? hintOf(target, rules) : known;
+    hintsByTarget.set(target.name, hint);
+    return hint;
+  };
   const hintFor = (model: string): string | null => {
     if (!allowsModel(rules, model)) return "The project does not have access to it.";
-    const hints = lacking(model)?.flatMap((target) => hintOf(target, rules)) ?? [];
+    const hints = (lacking(model) ?? []).map(hintOfTarget).filter((hint) => hint !== null);
     return hints.length === 0 ? null : hints.join(" ");
   };
   return { routeKeyOf, hintFor };
 }
 
-function hintOf({ name, listing }: TargetModels, rules: ProjectRules): string[] {
+/** Names the models on the list of a target that the project may use; null when there are none. */
+function hintOf({ name, listing }: TargetModels, rules: ProjectRules): string | null {
   const ids = listing.kind === "listed" ? listing.ids.filter((id) => allowsModel(rules, id)) : [];
-  return ids.length === 0 ? [] : [`The upstream ${name} lists ${listed(ids)}.`];
+  return ids.length === 0 ? null : `The upstream ${name} lists ${listed(ids)}.`;
 }
