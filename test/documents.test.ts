@@ -103,9 +103,9 @@ test("README.md has at most 200 lines", () => {
 });
 
 describe("configurations", () => {
-  /** A secret of the form that every key of the configuration takes. */
+  /** Secrets of the form that every key of the configuration takes, one for each variable. */
   const withSecrets = (yaml: string) =>
-    yaml.replaceAll(/\$\{\w+\}/g, "sk-0123456789-abcdefghijklmnopqrstuvwxyz");
+    yaml.replaceAll(/\$\{(\w+)\}/g, (_, name: string) => `sk-0123456789-${name.padEnd(26, "x")}`);
   const isOurs = (value: unknown) =>
     Object.keys(value as object).every((key) => key in ConfigFile.shape);
   const problemsOf = (values: unknown) => {
