@@ -3,7 +3,7 @@ import type { Batch } from "../batch/batch.ts";
 import { parseLine, textOf } from "../batch/line.ts";
 import { type PriceRule, priceFor } from "../batch/price.ts";
 import { truncate } from "../batch/truncate.ts";
-import type { Blobs } from "../blobs/blobs.ts";
+import { BlobNotFound, type Blobs } from "../blobs/blobs.ts";
 import { PublicError } from "../errors.ts";
 import type { Store } from "../store/store.ts";
 
@@ -43,10 +43,17 @@ async function firstModelOf(
   const file = await store.findFile({ project, id });
   if (file === null) return null;
   const end = Math.min(file.bytes, FIRST_LINE_BYTES);
-  const bytes = await blobs.readRange(file.blobKey, { start: 0, end });
+  const bytes = await blobs.readRange(file.blobKey, { start: 0, end }).catch(nullIfDeleted);
+  if (bytes === null) return null;
   const lineEnd = bytes.indexOf(NEWLINE);
   if (lineEnd === -1 && end < file.bytes) return null;
   const line = lineEnd === -1 ? bytes : bytes.subarray(0, lineEnd);
   const model = parseLine(line)?.model ?? null;
   return (model === null ? null : textOf(line, model)) || defaultModel;
+}
+
+/** The file was deleted after its row was read. */
+function nullIfDeleted(error: unknown): null {
+  if (error instanceof BlobNotFound) return null;
+  throw error;
 }

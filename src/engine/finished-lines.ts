@@ -28,6 +28,7 @@ import {
   type RowPlace,
   rowBytes,
 } from "./result-rows.ts";
+import { isLost as isBlobLost } from "./segment.ts";
 
 export interface FinishedLinesDeps {
   readonly store: Pick<
@@ -225,5 +226,11 @@ async function* linesOfFile(
   const id = kind === "output" ? batch.outputFileId : batch.errorFileId;
   const file = id === null ? null : await store.findFile({ project: batch.project, id });
   if (id !== null && file === null) throw new ResultFileDeleted();
-  yield* placedRows(file, { blobs, afterLine, maxRowBytes });
+  try {
+    yield* placedRows(file, { blobs, afterLine, maxRowBytes });
+  } catch (error) {
+    // A blob that is gone while its row is there is damaged.
+    const isDeleted = isBlobLost(error) && file !== null && (await store.findFile(file)) === null;
+    throw isDeleted ? new ResultFileDeleted() : error;
+  }
 }

@@ -18,6 +18,7 @@ beforeAll(async () => {
     config: {
       upstreams: [{ name: "one", base_url: upstream.url, models: ["*"], max_concurrency: 8 }],
       engine: { stop_grace_seconds: 0 },
+      prices: [{ model: "*", per_request: "1", currency: "EUR" }],
     },
     openStorage: async (config, deps) => {
       const opened = await openStorage(config, deps);
@@ -247,4 +248,45 @@ test("an input that is deleted while a page of lines is read is missing from the
   const { data } = (await read.json()) as { readonly data: readonly { readonly request: null }[] };
   expect(data.map(({ request }) => request)).toEqual([null, null]);
   await removeAndLook(id);
+});
+
+test("while its results are opened: their reader learns that they were deleted", async () => {
+  const events = { headers: { accept: "text/event-stream" } };
+  for (const [kind, path, init, found] of [
+    ["output", "/output", {}, [409, "The result file of this batch was deleted."]],
+    ["error", "/errors", {}, [409, "The result file of this batch was deleted."]],
+    ["error", "/failures", {}, [200, '"lines":3,"examples":[]']],
+    ["output", "/output", events, [200, '"status":"deleted"']],
+  ] as const) {
+    const { id } = await service.submit(lines(9));
+    const { output_file_id, error_file_id } = await service.ended(id);
+    const file = kind === "output" ? output_file_id : error_file_id;
+    blobs.reads.close(`files/${file}`);
+    const answer = ask(`batches/${id}${path}`, init).then(async (it) => [
+      it.status,
+      await it.text(),
+    ]);
+    await blobs.reads.reached();
+    expect((await remove(id)).status).toBe(200);
+    await service.events.reached("file.removed", { file });
+    blobs.reads.open();
+    const [status, text] = await answer;
+    expect([path, status, text]).toEqual([path, found[0], expect.stringContaining(found[1])]);
+  }
+});
+
+test("an input that is deleted while a batch with a budget is made of it fails the batch", async () => {
+  const file = await service.upload(lines(3));
+  blobs.reads.close(`files/${file}`);
+  const request = { endpoint: "/v1/chat/completions", completion_window: "24h" };
+  const body = { ...request, input_file_id: file, x_batchd: { budget: "5" } };
+  const answer = ask("batches", { method: "POST", body: JSON.stringify(body) });
+  await blobs.reads.reached();
+  await service.openai.files.delete(file);
+  await service.events.reached("file.removed", { file });
+  blobs.reads.open();
+  const response = await answer;
+  expect(response.status).toBe(200);
+  const made = (await response.json()) as { readonly id: string };
+  expect((await service.ended(made.id)).errors?.data?.[0]?.message).toContain("Cannot find file");
 });
