@@ -48,6 +48,8 @@ export interface BatchesDeps extends BudgetDeps {
   readonly nudge: () => void;
   /** Makes the engine look for a batch to stop at once. */
   readonly nudgeStopping: () => void;
+  /** Makes a runner of this process end at once what it delivers of deleted batches. */
+  readonly nudgeDeliveries: () => void;
   /** Resolves once this process sends no new lines of paused batches. */
   readonly pauseRuns: () => Promise<void>;
   /** Makes the engine look at once for lines that may go out again. */
@@ -186,11 +188,12 @@ export class Batches {
     asked: ScopedId<"batch">,
     options: { readonly withInput: boolean },
   ): Promise<string> {
-    const { store, log, nudge, nudgeStopping } = this.#deps;
+    const { store, log, nudge, nudgeStopping, nudgeDeliveries } = this.#deps;
     const { id, project } = await this.find(asked);
     if (!(await store.deleteBatchIfPresent({ project, id }, options))) throw noSuchBatch(id);
     log.info({ batch: id, project, withInput: options.withInput }, "batch.deleted");
     nudgeStopping();
+    nudgeDeliveries();
     nudge();
     return id;
   }

@@ -126,7 +126,7 @@ export const rulesOfAll =
 export const defaultModelOf = (config: Config) => config.default_model ?? null;
 
 function newBatches(parts: Parts, engine: Engine): Batches {
-  const { store, blobs, fleet, log, metrics, tracing, configNow } = parts;
+  const { store, blobs, fleet, log, metrics, tracing, configNow, deliveries } = parts;
   return new Batches({
     store,
     blobs,
@@ -141,6 +141,10 @@ function newBatches(parts: Parts, engine: Engine): Batches {
     completionWindows: () => configNow().limits.completion_windows,
     nudge: () => engine.nudge(),
     nudgeStopping: () => engine.nudgeStopping(),
+    nudgeDeliveries: () => {
+      deliveries.nudge();
+      deliveries.nudgeHeld();
+    },
     pauseRuns: () => engine.pauseRuns(),
     nudgeChunks: () => engine.nudgeChunks(),
   });

@@ -83,31 +83,64 @@ describe.skipIf(postgres === null || !hasS3Server())("on two servers of one data
   });
 });
 
-test("a delivery in the middle of a push ends, and the repository has no branch of it", async () => {
-  using folder = temporaryFolder("batchd-cancel-");
-  using repository = new TestRepository();
+/** Starts a server with a repository that keeps each push waiting until it is let go. */
+async function startWithSlowRepository() {
+  const folder = temporaryFolder("batchd-cancel-");
+  const repository = new TestRepository();
   const [entered, left] = [join(folder.path, "entered"), join(folder.path, "left")];
   const hook = join(repository.path, "hooks", "pre-receive");
   const wait = `touch '${entered}'\nwhile [ ! -e '${left}' ]; do sleep 0.05; done`;
   writeFileSync(hook, `#!/bin/sh\n${wait}\n`);
   chmodSync(hook, 0o755);
-  await using upstream = await startUpstream();
-  await using service = await startTestService({
+  const upstream = await startUpstream();
+  const service = await startTestService({
     upstreamUrl: upstream.url,
     config: {
       locations: [{ name: "evals", kind: "git", access: "write", repository: repository.path }],
+      // No renewal comes during the test.
+      engine: { lease_seconds: 600 },
     },
   });
+  return {
+    service,
+    repository,
+    pushBegins: () => expect.poll(() => existsSync(entered), { timeout: 60_000 }).toBe(true),
+    letGo: () => writeFileSync(left, ""),
+    async [Symbol.asyncDispose]() {
+      await service[Symbol.asyncDispose]();
+      await upstream[Symbol.asyncDispose]();
+      repository[Symbol.dispose]();
+      folder[Symbol.dispose]();
+    },
+  };
+}
+
+test("a delivery in the middle of a push ends, and the repository has no branch of it", async () => {
+  await using slow = await startWithSlowRepository();
+  const { service, repository } = slow;
   const { id } = await service.run(chatLines(2));
   const path = `/batches/${id}/deliveries`;
   const { body: made } = await post(service, path, { location: "evals" });
-  await expect.poll(() => existsSync(entered), { timeout: 60_000 }).toBe(true);
+  await slow.pushBegins();
   expect((await post(service, `${path}/${made.id}/cancel`)).status).toBe(200);
   await service.events.reached("delivery.cancelled", { delivery: made.id });
-  writeFileSync(left, "");
+  slow.letGo();
   expect(repository.branches).toEqual(["main"]);
   const next = await post(service, path, { location: "evals" });
   await service.events.reached("delivery.delivered", { delivery: next.body.id });
   expect(repository.branches).toEqual([`batch/${id}`, "main"]);
   expect(repository.text("fsck", "--full", "--no-dangling")).toBe("");
+});
+
+test("a delivery whose batch is deleted in the middle of a push ends at once, without a branch", async () => {
+  await using slow = await startWithSlowRepository();
+  const { service, repository } = slow;
+  const { id } = await service.run(chatLines(2));
+  const { body: made } = await post(service, `/batches/${id}/deliveries`, { location: "evals" });
+  await slow.pushBegins();
+  const deleted = await fetch(`${service.url}/v1/batches/${id}`, { method: "DELETE" });
+  expect(deleted.status).toBe(200);
+  await service.events.reached("delivery.cancelled", { delivery: made.id });
+  slow.letGo();
+  expect(repository.branches).toEqual(["main"]);
 });

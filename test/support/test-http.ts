@@ -160,6 +160,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     completionWindows: () => options.completionWindows ?? ["24h"],
     nudge,
     nudgeStopping: nudge,
+    nudgeDeliveries: () => {},
     nudgeChunks: nudge,
     pauseRuns: async () => nudge(),
   });
