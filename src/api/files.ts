@@ -77,7 +77,7 @@ export class Files {
     receiptFor?: ReceiptFor<StoredFile>,
   ): Promise<StoredFile> {
     const { store, clock, projects, maxBytesAtOnce } = this.#deps;
-    const startedAtMs = clock.elapsedMs();
+    const startedAtMs = incoming.startedAtMs ?? clock.elapsedMs();
     return this.store(project, incoming, {
       maxBytes: maxBytesAtOnce(),
       publish: async (file) => {

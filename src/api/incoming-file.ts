@@ -35,6 +35,8 @@ export interface IncomingFile {
    */
   readonly details: () => Promise<FileDetails>;
   readonly origin: Origin;
+  /** The start of its request, as elapsed time; left out where the file follows at once. */
+  readonly startedAtMs?: number;
   /** The location that it is copied from. */
   readonly copiedFrom?: CopiedFrom;
 }

@@ -41,7 +41,8 @@ export function mountFiles(
     const project = c.get("project");
     const form = await readForm(c.env.incoming, FILE_FORM);
     const knownPurpose = () => form.fieldBefore("purpose");
-    const request = { requestBytes: announcedBytes(c), origin: originOf(c) };
+    const startedAtMs = c.get("startedAtMs");
+    const request = { requestBytes: announcedBytes(c), origin: originOf(c), startedAtMs };
     const incoming = { ...form, knownPurpose, ...request };
     assertFilename(incoming.filename);
     return answerOnce<StoredFile>(c, idempotency, {

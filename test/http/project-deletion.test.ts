@@ -218,6 +218,38 @@ describe.each([
   );
 
   test.skipIf(!canRun)(
+    "an upload that begins with its file after the deletion of its project stores nothing in the next one",
+    async () => {
+      using folder = temporaryFolder("batchd-project-");
+      await using servers = await start(folder.path, {});
+      const { place, first, last } = servers;
+      await put(last.url, { name: "doomed", quotas: { requests_per_minute: 1_000 } });
+      const key = await keyOf(last.url, "doomed");
+      // The server has taken the request once it has counted it.
+      const rowsIn = async (table: string) =>
+        (await rowsOf(place)).filter((row) => row.startsWith(`${table} `));
+      await expect
+        .poll(async () =>
+          (await ask(last.url, "files", {}, key)).headers.get("x-ratelimit-limit-requests"),
+        )
+        .toBe("1000");
+      const counted = await rowsIn("request_counts");
+      const slow = new SlowUpload(last.url, key, { waits: true });
+      await expect.poll(() => rowsIn("request_counts")).not.toEqual(counted);
+      expect((await remove(last.url, "doomed")).status).toBe(200);
+      await endDeletions(place);
+      await expect.poll(() => rowsIn("projects"), { interval: 200 }).toEqual([]);
+      const next = await keyOf(first.url, "doomed");
+      await expect.poll(async () => (await upload(last.url, undefined, next)).status).toBe(200);
+      const before = (await ask(first.url, "files", {}, next)).body.data;
+      await slow.begin();
+      await slow.send("late");
+      expect(await slow.end()).toBe(403);
+      expect((await ask(first.url, "files", {}, next)).body.data).toEqual(before);
+    },
+  );
+
+  test.skipIf(!canRun)(
     "deleting a project leaves nothing of it behind, in the database or among the blobs",
     async () => {
       await using upstream = await startUpstream();

@@ -6,7 +6,8 @@ export class SlowUpload {
   readonly #writer = this.#body.writable.getWriter();
   readonly #status: Promise<number>;
 
-  constructor(url: string, key: string) {
+  /** Begins with the file at once, unless `waits`. */
+  constructor(url: string, key: string, { waits = false }: { readonly waits?: boolean } = {}) {
     const init = {
       method: "POST",
       headers: {
@@ -18,8 +19,15 @@ export class SlowUpload {
     };
     this.#status = fetch(`${url}/v1/files`, init as RequestInit).then(({ status }) => status);
     void this.send(
-      `--${BOUNDARY}\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n` +
-        `--${BOUNDARY}\r\ncontent-disposition: form-data; name="file"; filename="a.txt"\r\n\r\n`,
+      `--${BOUNDARY}\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n`,
+    );
+    if (!waits) void this.begin();
+  }
+
+  /** Begins with the file, behind the fields of the form. */
+  begin(): Promise<void> {
+    return this.send(
+      `--${BOUNDARY}\r\ncontent-disposition: form-data; name="file"; filename="a.txt"\r\n\r\n`,
     );
   }
 
