@@ -314,6 +314,32 @@ test("a file that takes longer to store than its intent lasts is no garbage to a
   expect(await b.service.text(id)).toContain("line-3");
 });
 
+test("an upload that a machine has slept through, beyond its intent, is no garbage to its own server", async () => {
+  const clock = new FakeClock();
+  const opened: { blobs: GatedBlobs | null } = { blobs: null };
+  await using service = await startTestService({
+    clock,
+    openStorage: async (config, deps) => {
+      const storage = await openStorage(config, deps);
+      if (!storage.ok) return storage;
+      opened.blobs = new GatedBlobs(storage.blobs);
+      return { ...storage, blobs: opened.blobs };
+    },
+  });
+  const others = [await service.upload(chatLines(1)), await service.upload(chatLines(1))];
+  opened.blobs?.puts.close("files/");
+  const uploading = service.upload(chatLines(3));
+  await opened.blobs?.puts.reached();
+  clock.setBy(HOUR_MS);
+  // Each deletion begins a sweep, so at the end of the second one a whole sweep is over.
+  for (const file of others) {
+    await service.openai.files.delete(file);
+    await service.events.reached("file.removed", { file });
+  }
+  opened.blobs?.puts.open();
+  expect(await service.text(await uploading)).toContain("line-3");
+});
+
 /** Blobs that cannot be deleted until `relent` is called, as on a disk with errors. */
 class StubbornBlobs extends GatedBlobs {
   #isStubborn = true;
