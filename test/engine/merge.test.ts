@@ -1,7 +1,7 @@
 /** Every line of a batch exactly once and in input order, however its journals are cut and however large they are. */
 import { join } from "node:path";
 import fc from "fast-check";
-import { expect, test } from "vitest";
+import { beforeEach, expect, test } from "vitest";
 import type { Chunk } from "../../src/batch/batch.ts";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import type { Row } from "../../src/engine/chunk-records.ts";
@@ -12,6 +12,10 @@ import type { ChunkJournal } from "../../src/store/finalizing.ts";
 import { chatLine, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
+import { limitWork } from "../support/watchdog.ts";
+
+// A merge gives other work its turns, so one that never ends would stop nothing but the run of the tests.
+beforeEach(limitWork);
 
 const INPUT = "files/input";
 

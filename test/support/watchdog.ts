@@ -5,7 +5,7 @@
  *
  * A test file whose event loop has stopped is ended. An endless loop fires no timer, so the timeout of its test never
  * comes, and vitest waits for ever. A separate thread notices that no turn ends, names the test, and kills the process.
- * vitest reports a failure and continues with the other files.
+ * vitest reports a failure and continues with the other files. A test may have the thread bound its work as a whole, too.
  */
 import { Worker } from "node:worker_threads";
 import { afterEach, beforeEach, expect, inject } from "vitest";
@@ -32,19 +32,26 @@ function watch(): Worker {
     `const { parentPort, workerData } = require("node:worker_threads");
   const { turns, maxTurnMs, lookEveryMs } = workerData;
   let test = "(no test yet)";
+  let endsAtMs = Infinity;
   let seen = 0;
   const usedMs = () => {
     const { user, system } = process.cpuUsage();
     return (user + system) / 1000;
   };
   let seenAtMs = usedMs();
-  parentPort.on("message", (name) => { test = name; });
+  parentPort.on("message", ({ name, maxWorkMs }) => {
+    test = name;
+    endsAtMs = usedMs() + maxWorkMs;
+  });
+  const end = (reason) => {
+    require("node:fs").writeSync(2, reason + " in: " + test + "\\n");
+    process.kill(process.pid, "SIGKILL");
+  };
   setInterval(() => {
     const now = Atomics.load(turns, 0);
     if (now !== seen) [seen, seenAtMs] = [now, usedMs()];
-    if (usedMs() - seenAtMs < maxTurnMs) return;
-    require("node:fs").writeSync(2, "The event loop has stood still for " + maxTurnMs / 1000 + " s of work in: " + test + "\\n");
-    process.kill(process.pid, "SIGKILL");
+    if (usedMs() - seenAtMs >= maxTurnMs) end("The event loop has stood still for " + maxTurnMs / 1000 + " s of work");
+    if (usedMs() >= endsAtMs) end("More work than a test of this file may take");
   }, lookEveryMs);`,
     {
       eval: true,
@@ -59,12 +66,27 @@ let testBeganAtMs = 0;
 
 beforeEach(() => {
   testBeganAtMs = performance.now();
-  const { testPath, currentTestName } = expect.getState();
-  watcher.postMessage(`${testPath} > ${currentTestName}`);
+  bound(Number.POSITIVE_INFINITY);
 });
+
+function bound(maxWorkMs: number): void {
+  watcher.postMessage({ name: testName(), maxWorkMs });
+}
+
+function testName(): string {
+  const { testPath, currentTestName } = expect.getState();
+  return `${testPath} > ${currentTestName}`;
+}
+
+/**
+ * Ends the process once this test has taken as much processor time as the longest turn may. It is for work that gives the
+ * event loop its turns: if it never ends, it would go on behind the tests that follow.
+ */
+export const limitWork = () => bound(inject("maxTurnMs"));
 
 // The hook comes before the servers and processes of the test end, and with them its waits.
 afterEach(({ task }) => {
+  bound(Number.POSITIVE_INFINITY);
   const [error] = task.result?.errors ?? [];
   const waits = openWaits(testBeganAtMs);
   if (error === undefined || waits.length === 0) return;
