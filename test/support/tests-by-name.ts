@@ -12,7 +12,6 @@ const HELD_BY: Readonly<Record<string, string>> = {
   "chunk-start.ts": "test/engine/damage.test.ts",
   "chunk-trace.ts": "test/telemetry/tracing.test.ts",
   "common-failures.ts": "test/engine/dispatch/waiting.test.ts",
-  "dispatch/chunk-choice.ts": "test/engine/dispatch/scheduler.test.ts",
   "dispatch/runnable-list.ts": "test/engine/dispatch/scheduler.test.ts",
   // It has types only.
   "dispatch/running-chunk.ts": "test/engine/dispatch/scheduler.test.ts",
@@ -40,7 +39,6 @@ const HELD_BY: Readonly<Record<string, string>> = {
   // A batch goes on when its quota is changed, and lines next to a budget wait for those before them.
   "spending-meter.ts": "test/http/budgets.test.ts",
   // A line whose body came before has the row of the first one, also where the input or the journal is damaged.
-  "remembered-rows.ts": "test/engine/duplicate-rows.test.ts",
   "repeated-lines.ts": "test/engine/duplicate-rows.test.ts",
   // Each line has one row, in the order of the input, whatever its route.
   "route-rows.ts": "test/engine/merge.test.ts",

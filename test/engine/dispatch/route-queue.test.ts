@@ -1,43 +1,14 @@
 import { describe, expect, test } from "vitest";
 import type { BatchId } from "../../../src/batch/batch.ts";
-import { FairQueue } from "../../../src/batch/fair-queue.ts";
 import { RouteQueue } from "../../../src/engine/dispatch/route-queue.ts";
 import type { RunnableChunks } from "../../../src/store/chunks.ts";
-import type { LineSender, Route, UpstreamRequest } from "../../../src/upstream/upstream.ts";
+import type { UpstreamRequest } from "../../../src/upstream/upstream.ts";
+import { aRoute, CHUNK_LINES, someWork, standing } from "../../support/runnable-work.ts";
 import { seededRandom } from "../../support/seeded-random.ts";
 
-const CHUNK_LINES = 512;
 const NEVER = new AbortController().signal;
-const standing = { isAtRisk: () => false, projectWeightOf: () => 1 };
 
-/** What is asked here is only who comes next: no line waits for a slot. */
-function aRoute(slotCount = 0): Route {
-  const flows = new FairQueue();
-  const acquire = (_request: UpstreamRequest, { flow }: LineSender) => {
-    flows.charge(flow);
-    return { release: () => {} };
-  };
-  return { key: "llama", flows, slotCount, acquire } as unknown as Route;
-}
 const LINE = {} as UpstreamRequest;
-
-let count = 0;
-
-function someWork(fields: Partial<RunnableChunks> = {}): RunnableChunks {
-  const number = ++count;
-  const remainingLineCount = fields.remainingLineCount ?? 50_000;
-  return {
-    batchId: `batch_${number}` as BatchId,
-    project: "one",
-    priority: 0,
-    createdAtMs: number,
-    deadlineAtMs: 1_000_000 + number,
-    model: "llama",
-    nextLineCount: Math.min(remainingLineCount, CHUNK_LINES),
-    remainingLineCount,
-    ...fields,
-  };
-}
 
 /** A chunk claimed and handing out. */
 function claim(queue: RouteQueue) {
@@ -169,7 +140,7 @@ describe("the next chunk of a route", () => {
 
 describe("the next chunk of the same batch", () => {
   test("is claimed once its lines at hand are fewer than the slots", async () => {
-    const queue = new RouteQueue(aRoute(64));
+    const queue = new RouteQueue(aRoute({ slotCount: 64 }));
     const work = someWork();
     await queue.update([work], standing);
     let roomCount = 0;
@@ -189,7 +160,7 @@ describe("the next chunk of the same batch", () => {
   });
 
   test("is claimed when the former one ends, however many of its lines were left", async () => {
-    const queue = new RouteQueue(aRoute(64));
+    const queue = new RouteQueue(aRoute({ slotCount: 64 }));
     const work = someWork();
     await queue.update([work], standing);
     const { handOut } = claim(queue)!;
