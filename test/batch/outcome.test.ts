@@ -40,7 +40,10 @@ describe("an answer in the output", () => {
         expect(line.includes(`,"body":${body.replaceAll(/[\r\n]/g, " ")}},"error":null}`)).toBe(
           true,
         );
-        const escapedId = customId.replaceAll("\u2028", "\\u2028");
+        const escapedId = customId.replaceAll(
+          /[\u0085\u2028\u2029]/g,
+          (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
+        );
         expect(line.includes(`,"custom_id":${escapedId},`)).toBe(true);
       }),
       { numRuns: 500 },

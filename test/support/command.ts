@@ -26,8 +26,9 @@ async function run(args: readonly string[], env: Readonly<Record<string, string>
   using listeners = new DisposableStack();
   for (const name of ["SIGINT", "SIGTERM", "SIGHUP", "error"])
     listeners.use(forgettingListeners(process, name));
-  for (const stream of [process.stdout, process.stderr])
-    listeners.use(forgettingListeners(stream, "error"));
+  for (const stream of [process.stdout, process.stderr]) {
+    for (const name of ["error", "drain"]) listeners.use(forgettingListeners(stream, name));
+  }
   const before = { ...process.env };
   Object.assign(process.env, env);
   try {
