@@ -32,8 +32,8 @@ const HELD_BY: Readonly<Record<string, string>> = {
   "line-request.ts": "test/engine/pass-through.test.ts",
   // Long lines are the ones that are read in slices.
   "parsed-line.ts": "test/engine/validation-extremes.test.ts",
-  // What an answer cost, how long it took and what failed reaches the store with its segment.
-  "pending-records.ts": "test/engine/journal.test.ts",
+  // What answers took, how long, and what failed is in the course of a batch.
+  "pending-records.ts": "test/http/progress.test.ts",
   // Everything that a deleted project had is gone from the database and from the disk.
   "purging.ts": "test/http/projects.test.ts",
   // A batch goes on when its quota is changed, and lines next to a budget wait for those before them.
