@@ -201,6 +201,32 @@ test("a lower budget ends what was reserved under the higher one", async () => {
   });
 });
 
+test("answers that come slowly, each in a segment of its own, keep to the budget", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    config: configWith(
+      {},
+      {
+        upstreams: [{ name: "only", base_url: upstream.url, models: ["*"], max_concurrency: 1 }],
+        prices,
+      },
+    ),
+  });
+  const { events } = service;
+  let flushedCount = 0;
+  upstream.answers = async () => {
+    // The answer before this one is durable.
+    await events.reached("journal.flushed", { count: flushedCount++ });
+    return { body: { choices: [] } };
+  };
+  const batch = await submit(service.url, linesOf(8), { budget: "3" });
+  await Promise.race(
+    ["batch.paused", "batch.completed"].map((event) => events.reached(event, { batch })),
+  );
+  expect(upstream.total).toBe(3);
+  expect((await batchAt(service.url, batch)).x_batchd.cost?.so_far).toBe("3");
+});
+
 test("a price that is raised while batches run counts for the lines that go out from then on", async () => {
   await using upstream = await startUpstream();
   const rules = { quotas: { cost_per_month: "1999" } };
