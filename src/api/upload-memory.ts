@@ -1,14 +1,19 @@
 /**
  * Counts the memory that an upload takes while it is stored. A folder takes each piece at once, but a bucket takes parts of
  * some megabytes, and a hundred uploads at a time would hold a hundred times as much. Without room the server reads
- * nothing more from the client, and after some seconds it asks the client to come back.
+ * nothing more from the client, and after some seconds it asks the client to come back. Each piece also takes some 300 bytes
+ * as an object, and a client may send each byte in a packet of its own, so short pieces are stored together.
  */
+import { Gathered } from "../batch/gathered.ts";
 import { type Clock, sleep } from "../clock.ts";
 import { PublicError } from "../errors.ts";
 import type { Room } from "../resources/memory-budget.ts";
 
 const ROOM_WAIT_MS = 10_000;
 const RETRY_AFTER_MS = 5_000;
+/** Shorter pieces are joined, up to as many bytes as most pieces have. */
+const SHORT_BYTES = 4 * 1024;
+const JOINED_BYTES = 64 * 1024;
 
 interface Counting {
   /** The most bytes that are in memory at a time. */
@@ -21,12 +26,25 @@ export async function* countedIn(
   source: AsyncIterable<Buffer>,
   { maxBytes, clock }: Counting,
 ): AsyncGenerator<Buffer, void> {
-  for await (const piece of source) {
+  for await (const piece of withoutShortPieces(source)) {
     const heldBytes = Math.min(piece.length, maxBytes - room.bytes);
     const free = heldBytes > 0 ? room.add(heldBytes) : null;
     yield piece;
     if (free !== null) await freeInTime(free, clock);
   }
+}
+
+async function* withoutShortPieces(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void> {
+  const gathered = new Gathered();
+  for await (const piece of source) {
+    if (gathered.length === 0 && piece.length >= SHORT_BYTES) {
+      yield piece;
+      continue;
+    }
+    gathered.add(piece);
+    if (gathered.length >= JOINED_BYTES) yield gathered.take();
+  }
+  if (gathered.length > 0) yield gathered.take();
 }
 
 async function freeInTime(free: Promise<void>, clock: Clock): Promise<void> {

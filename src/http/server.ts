@@ -23,6 +23,7 @@ import type { App } from "./app.ts";
 import { whenClosed } from "./connection.ts";
 import { envelopeOf, retryHeadersOf } from "./errors.ts";
 import { JSON_TYPE, toAsciiJson } from "./json.ts";
+import { joinShortPieces } from "./short-pieces.ts";
 import { newRequestId } from "./track.ts";
 import { inTurn } from "./turns.ts";
 
@@ -169,13 +170,17 @@ function requestListener(
     autoCleanupIncoming: false,
     errorHandler: answerUnroutable,
   });
-  return inTurn((incoming, outgoing) => {
+  const inOrder = inTurn((incoming, outgoing) => {
     outgoing.setMaxListeners(MAX_LISTENERS);
     answers.set(incoming.socket, outgoing);
     whenClosed(outgoing, () => onAnswered(incoming));
     if (lacksHost(incoming)) answerHostless(outgoing);
     else void answer(incoming, outgoing);
   });
+  return (incoming, outgoing) => {
+    joinShortPieces(incoming);
+    inOrder(incoming, outgoing);
+  };
 }
 
 /** HTTP/1.1 requires a `Host`. HTTP/1.0, which some health checks use, does not. */

@@ -43,6 +43,21 @@ test("a folder holds nothing, so nothing is counted", async () => {
   expect(memory.heldBytes("requests")).toBe(0);
 });
 
+test("an upload that comes byte by byte is stored in pieces, as each byte would take hundreds", async () => {
+  const memory = new MemoryBudget(() => BUDGET_BYTES);
+  const room = memory.open("requests", "project");
+  const bytes = Buffer.from(Array.from({ length: 300_000 }, (_, i) => i % 251));
+  async function* oneByOne() {
+    for (let i = 0; i < bytes.length; i++) yield bytes.subarray(i, i + 1);
+  }
+  const stored: Buffer[] = [];
+  const counting = { maxBytes: 2_000_000, clock: new FakeClock() };
+  for await (const piece of countedIn(room, oneByOne(), counting)) stored.push(piece);
+  expect(stored.length).toBeLessThan(6);
+  expect(Buffer.concat(stored).equals(bytes)).toBe(true);
+  expect(room.bytes).toBe(bytes.length);
+});
+
 test("without room an upload waits for another one to end, and is asked to come back after 10 s", async () => {
   const { clock, start } = open(3_000_000);
   const [first, second, third] = [start(4), start(4), start(4)];
