@@ -1,5 +1,5 @@
 /**
- * Bounds the time for which lines are sent within one turn of the event loop.
+ * Bounds the time for which one thing is done within one turn of the event loop: lines are sent, or answers are read.
  *
  * A fast upstream answers hundreds of lines before the loop comes round. If each answer sent the next line at once, a
  * turn would last for as long as all of them, and a client that asks for a status would wait for two or three such
@@ -12,19 +12,21 @@ const SENDING_MS = 4;
 
 export class TurnBudget {
   readonly #clock: Pick<Clock, "elapsedMs">;
-  /** The end of the sending in this turn; null until its first line. */
+  readonly #turnMs: number;
+  /** The end of the time in this turn; null until it is first asked for. */
   #endsAtMs: number | null = null;
   readonly #onNextTurn = new Set<() => void>();
 
-  constructor(clock: Pick<Clock, "elapsedMs">) {
+  constructor(clock: Pick<Clock, "elapsedMs">, turnMs = SENDING_MS) {
     this.#clock = clock;
+    this.#turnMs = turnMs;
   }
 
-  /** Whether another line may go out in this turn. When it may not, `onNextTurn` is called in the next one. */
+  /** Whether there is time left in this turn. When there is none, `onNextTurn` is called in the next one. */
   hasTime(onNextTurn: () => void): boolean {
     const nowMs = this.#clock.elapsedMs();
     if (this.#endsAtMs === null) {
-      this.#endsAtMs = nowMs + SENDING_MS;
+      this.#endsAtMs = nowMs + this.#turnMs;
       setImmediate(this.#startTurn);
     }
     if (nowMs < this.#endsAtMs) return true;

@@ -79,7 +79,14 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "blobs/blob-intents.ts": { may: ["clock.ts", "telemetry/log.ts"], mayKnow: [STORE] },
   "upstream/upstream.ts": { may: [], mayKnow: ["batch/", "contract/", "config/upstreams.ts"] },
   "upstream/exchange/": {
-    may: [...BASE, "config/secrets.ts", "redactor.ts", "resources/name-lookup.ts", "version.ts"],
+    may: [
+      ...BASE,
+      "config/secrets.ts",
+      "redactor.ts",
+      "resources/name-lookup.ts",
+      "resources/turn-budget.ts",
+      "version.ts",
+    ],
     mayKnow: ["config/upstreams.ts", UPSTREAM],
   },
   "upstream/capacity/": {

@@ -15,9 +15,11 @@ import { Attempt, type Attempted, type AttemptRules } from "./attempt.ts";
 import { basicAuthorization, type Dialect, type Exchange } from "./dialect.ts";
 import { skippingInterim } from "./interim.ts";
 import { ProxiedAnswer, type Unproxied } from "./proxied-answer.ts";
+import { readingInTurns } from "./reading-time.ts";
 import type { Timeouts } from "./timeout-timer.ts";
 import {
   buildConnector,
+  type Connector,
   type Dispatcher,
   loadProxyAgent,
   Pool,
@@ -159,11 +161,13 @@ function connect(config: UpstreamConfig): Dispatcher {
     headersTimeout: 0,
     bodyTimeout: 0,
   };
-  const connector = skippingInterim(buildConnector(tls));
+  const connector = readingAnswers(buildConnector(tls));
   return config.proxy === undefined
     ? new Pool(new URL(config.base_url).origin, { ...limits, connect: connector })
     : connectThrough(new URL(config.proxy), { tls, limits });
 }
+
+const readingAnswers = (connect: Connector): Connector => skippingInterim(readingInTurns(connect));
 
 interface ConnectionOptions {
   readonly tls: { readonly timeout: number };
@@ -179,7 +183,7 @@ function connectThrough(proxy: URL, { tls, limits }: ConnectionOptions): Dispatc
     // The agent's own default opens a connection for each request, and waits minutes for an answer of the proxy.
     factory: (to, options: PoolOptions) => {
       const { connect } = options;
-      const skipping = typeof connect === "function" ? { connect: skippingInterim(connect) } : {};
+      const skipping = typeof connect === "function" ? { connect: readingAnswers(connect) } : {};
       return new Pool(to, { ...options, ...limits, ...skipping });
     },
     clientFactory: (to, options) => new Pool(to, { ...options, headersTimeout: tls.timeout }),

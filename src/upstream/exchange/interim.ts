@@ -7,7 +7,7 @@
  * within a body belong to the body.
  */
 import type { Socket } from "node:net";
-import type { Connector } from "./undici.ts";
+import { type Connector, HeadersOverflowError } from "./undici.ts";
 
 /** 101 changes the protocol, so it is final. */
 const INTERIM = /^HTTP\/1\.[01] 1(?!01)\d\d[ \r]/;
@@ -16,6 +16,8 @@ const INTERIM_CHARACTERS = "HTTP/1.1 100 ".length;
 const STARTS = ["HTTP/1.1 1", "HTTP/1.0 1"];
 /** The parser judges a longer head. */
 const MAX_HEAD_BYTES = 8 * 1024;
+/** All interim answers to one request. One each second for hours is less. A server may send them without end. */
+const MAX_INTERIM_BYTES = 1024 * 1024;
 const HEAD_END = "\r\n\r\n";
 const NOTHING = Buffer.alloc(0);
 
@@ -33,20 +35,28 @@ function skipInterimOn(socket: Socket): void {
   const write = socket.write.bind(socket);
   let awaitsHead = false;
   let held: Buffer = NOTHING;
+  /** The bytes that have come before the head. */
+  let readBytes = 0;
   socket.write = ((...args: Parameters<typeof write>) => {
     awaitsHead = true;
     return write(...args);
   }) as typeof write;
   socket.read = (size?: number) => {
-    const chunk = read(size) as Buffer | null;
-    if (!awaitsHead || chunk === null) return chunk;
-    const bytes = held.length === 0 ? chunk : Buffer.concat([held, chunk]);
-    const rest = afterInterim(bytes);
-    held = rest ?? bytes;
-    if (rest === null || rest.length === 0) return null;
-    awaitsHead = false;
-    held = NOTHING;
-    return rest;
+    for (;;) {
+      const chunk = read(size) as Buffer | null;
+      if (!awaitsHead || chunk === null) return chunk;
+      readBytes += chunk.length;
+      const bytes = held.length === 0 ? chunk : Buffer.concat([held, chunk]);
+      const rest = afterInterim(bytes);
+      if (rest !== null && rest.length > 0) {
+        awaitsHead = false;
+        held = NOTHING;
+        readBytes = 0;
+        return rest;
+      }
+      held = rest ?? bytes;
+      if (readBytes > MAX_INTERIM_BYTES) socket.destroy(new HeadersOverflowError());
+    }
   };
 }
 

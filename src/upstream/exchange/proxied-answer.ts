@@ -10,6 +10,7 @@
  */
 import { Readable } from "node:stream";
 import { NO_USAGE } from "../../batch/batch.ts";
+import { Gathered } from "../../batch/gathered.ts";
 import type { Outcome } from "../../batch/outcome.ts";
 import type { Clock } from "../../clock.ts";
 import type { RedactedStream, Redactor } from "../../redactor.ts";
@@ -46,6 +47,8 @@ interface ProxiedAnswerOptions {
 
 /** The limit of the bytes that are judged. Error answers are short, and only the beginning of a longer one counts. */
 const MAX_JUDGED_BYTES = 64 * 1024;
+/** The limit of the bytes that are joined. */
+const MAX_JOINED_BYTES = 64 * 1024;
 
 interface Head {
   readonly status: number;
@@ -55,8 +58,7 @@ interface Head {
 /** An answer that is read before it goes on. */
 interface Judged {
   readonly head: Head;
-  readonly chunks: Buffer[];
-  bytes: number;
+  readonly body: Gathered;
 }
 
 export class ProxiedAnswer implements Interruptible, Impatient {
@@ -67,6 +69,8 @@ export class ProxiedAnswer implements Interruptible, Impatient {
   #controller: Controller | null = null;
   #judged: Judged | null = null;
   readonly #redacted: RedactedStream;
+  /** The pieces of one read. A server may send each byte as a chunk, and each piece takes some 300 bytes as an object. */
+  readonly #joined = new Gathered();
   /** The body that the client reads; null until the answer goes on. */
   #body: Readable | null = null;
 
@@ -97,7 +101,7 @@ export class ProxiedAnswer implements Interruptible, Impatient {
     const length = header(headers, "content-length");
     const bodyBytes = length === null ? null : Number(length);
     if (isWorthJudging({ status, contentType, bodyBytes })) {
-      this.#judged = { head, chunks: [], bytes: 0 };
+      this.#judged = { head, body: new Gathered() };
     } else this.#passOn(controller, head);
   }
 
@@ -133,24 +137,24 @@ export class ProxiedAnswer implements Interruptible, Impatient {
 
   onResponseData(controller: Controller, chunk: Buffer): void {
     if (this.#isOver) return;
-    if (this.#judged === null) this.#push(controller, chunk);
+    if (this.#judged === null) this.#join(controller, chunk);
     else this.#gather(controller, this.#judged, chunk);
   }
 
   #gather(controller: Controller, judged: Judged, chunk: Buffer): void {
     this.#timeout.await("more");
-    judged.chunks.push(chunk);
-    judged.bytes += chunk.length;
-    if (judged.bytes <= MAX_JUDGED_BYTES) return;
-    if (this.#isRefused(judged)) this.#controller?.abort(ATTEMPT_ENDED);
-    else this.#passJudged(controller, judged);
+    judged.body.add(chunk);
+    if (judged.body.length <= MAX_JUDGED_BYTES) return;
+    const { head } = judged;
+    const body = judged.body.take();
+    if (this.#isRefused(head, body)) this.#controller?.abort(ATTEMPT_ENDED);
+    else this.#passJudged(controller, head, body);
   }
 
   /** Returns whether the answer is a refusal, which the caller then gets instead of a body. */
-  #isRefused({ head, chunks }: Judged): boolean {
+  #isRefused(head: Head, body: Buffer): boolean {
     const { redactor } = this.#options;
-    const body = redactor.bytes(Buffer.concat(chunks));
-    const refused = refusalIn({ ...head, body }, redactor);
+    const refused = refusalIn({ ...head, body: redactor.bytes(body) }, redactor);
     if (refused === null) return false;
     this.#release();
     const { status } = head;
@@ -158,15 +162,23 @@ export class ProxiedAnswer implements Interruptible, Impatient {
     return true;
   }
 
-  #passJudged(controller: Controller, { head, chunks }: Judged): void {
+  #passJudged(controller: Controller, head: Head, body: Buffer): void {
     this.#judged = null;
     this.#passOn(controller, head);
-    this.#push(controller, Buffer.concat(chunks));
+    this.#join(controller, body);
   }
 
-  #push(controller: Controller, chunk: Buffer): void {
-    if (this.#body === null) return;
-    const clean = this.#redacted.push(chunk);
+  #join(controller: Controller, chunk: Buffer): void {
+    const isFirst = this.#joined.length === 0;
+    this.#joined.add(chunk);
+    if (this.#joined.length >= MAX_JOINED_BYTES) this.#pushJoined(controller);
+    // The microtask runs once the bytes that have come are read.
+    else if (isFirst) queueMicrotask(() => !this.#isOver && this.#pushJoined(controller));
+  }
+
+  #pushJoined(controller: Controller): void {
+    if (this.#body === null || this.#joined.length === 0) return;
+    const clean = this.#redacted.push(this.#joined.take());
     // An empty chunk would end the reader's turn.
     if (clean.length === 0 || this.#body.push(clean)) {
       this.#timeout.await("more");
@@ -180,9 +192,11 @@ export class ProxiedAnswer implements Interruptible, Impatient {
     if (this.#isOver) return;
     const judged = this.#judged;
     if (judged !== null) {
-      if (this.#isRefused(judged)) return;
-      this.#passJudged(controller, judged);
+      const body = judged.body.take();
+      if (this.#isRefused(judged.head, body)) return;
+      this.#passJudged(controller, judged.head, body);
     }
+    this.#pushJoined(controller);
     this.#release();
     const last = this.#redacted.end();
     if (last.length > 0) this.#body?.push(last);
@@ -205,6 +219,7 @@ export class ProxiedAnswer implements Interruptible, Impatient {
 
   #fail(outcome: Unproxied): void {
     if (this.#isOver) return;
+    if (this.#controller !== null) this.#pushJoined(this.#controller);
     this.#release();
     const outcomeForClient = withoutSecrets(outcome, this.#options.redactor);
     if (this.#body === null) this.#options.resolve(outcomeForClient);

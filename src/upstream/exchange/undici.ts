@@ -15,5 +15,8 @@ export const Pool = require("undici/lib/dispatcher/pool.js") as typeof undici.Po
 
 export const buildConnector = require("undici/lib/core/connect.js") as typeof undici.buildConnector;
 
+export const { HeadersOverflowError } =
+  require("undici/lib/core/errors.js") as typeof undici.errors;
+
 /** The whole package, for the first target behind a proxy: the agent calls methods that only its entry point adds. */
 export const loadProxyAgent = () => (require("undici") as typeof undici).ProxyAgent;

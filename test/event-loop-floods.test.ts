@@ -1,0 +1,138 @@
+/**
+ * Nothing that comes at full speed keeps the event loop for long, or takes memory beyond its bytes: neither bodies that a
+ * client sends byte by byte, nor what a model server makes of an answer. A real server, watched as in `event-loop.test.ts`.
+ */
+import { mkdtemp, rm } from "node:fs/promises";
+import { createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { listening } from "./support/listening.ts";
+import { RawConnection } from "./support/raw-http.ts";
+import { AGAIN, MAX_TURN_MS, startWatched } from "./support/watched-server.ts";
+
+const MEBIBYTE = 1024 * 1024;
+const CONNECTIONS = 16;
+/** What the server takes by itself, and some rubbish. Without joined pieces the floods take 700 MB and more. */
+const MAX_MEMORY_BYTES = 350 * MEBIBYTE;
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), "batchd-floods-"));
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+const chunk = (text: string) => `${text.length.toString(16)}\r\n${text}\r\n`;
+/** One read of the server: 10,000 chunks of a space each. */
+const SPACES = chunk(" ").repeat(10_000);
+
+async function write(socket: Socket, text: string): Promise<void> {
+  if (socket.destroyed || socket.write(text, "latin1")) return;
+  await new Promise<void>((resolve) => {
+    const goOn = () => {
+      socket.off("drain", goOn).off("close", goOn);
+      resolve();
+    };
+    socket.on("drain", goOn).on("close", goOn);
+  });
+}
+
+/** Writes the text again and again; for ever without a count. */
+async function flood(socket: Socket, text: string, count = Number.POSITIVE_INFINITY) {
+  for (let i = 0; i < count && !socket.destroyed; i++) await write(socket, text);
+}
+
+const FIELDS = [
+  '--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n',
+  '--b\r\nContent-Disposition: form-data; name="file"; filename="i.jsonl"\r\n\r\n{}\n',
+].join("");
+
+/** Uploads a file of which each byte is a chunk. */
+async function uploadByBytes(url: string): Promise<string> {
+  using connection = await RawConnection.open(url);
+  connection.send(
+    `POST /v1/files HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nContent-Type: multipart/form-data; boundary=b\r\n\r\n${chunk(FIELDS)}`,
+  );
+  await flood(connection.socket, SPACES, 20);
+  connection.send(`${chunk("\r\n--b--\r\n")}0\r\n\r\n`);
+  return (await connection.answer()).body;
+}
+
+test("uploads that come byte by byte hold up nothing, and take no memory", AGAIN, async () => {
+  await using watched = await startWatched(await mkdtemp(join(folder, "data-")), []);
+  const longestTurnMs = await watched.watch();
+  const peakBytes = await watched.server.peakMemoryBytes(async () => {
+    const uploads = Array.from({ length: CONNECTIONS }, () => uploadByBytes(watched.url));
+    for (const body of await Promise.all(uploads)) {
+      expect(JSON.parse(body).bytes).toBe(3 + 200_000);
+    }
+  });
+  expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+  expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
+});
+
+const HEAD = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n";
+const HINT = `HTTP/1.1 103 Early Hints\r\n${"a: b\r\n".repeat(1_300)}\r\n`;
+
+interface Flood {
+  readonly name: string;
+  readonly answer: (socket: Socket) => Promise<void>;
+  readonly status: number;
+}
+
+const FLOODS: readonly Flood[] = [
+  {
+    name: "an answer that comes byte by byte",
+    answer: async (socket) => {
+      await write(socket, `${HEAD}\r\n`);
+      await flood(socket, SPACES, 20);
+      await write(socket, `${chunk("{}")}0\r\n\r\n`);
+    },
+    status: 200,
+  },
+  {
+    name: "interim answers without end",
+    answer: (socket) => flood(socket, "HTTP/1.1 100 C\r\n\r\n".repeat(3_600)),
+    status: 502,
+  },
+  {
+    name: "interim answers with long heads, without end",
+    answer: (socket) => flood(socket, HINT.repeat(8)),
+    status: 502,
+  },
+  {
+    name: "a head without end",
+    answer: async (socket) => {
+      await write(socket, HEAD);
+      await flood(socket, "a: b\r\n".repeat(10_000));
+    },
+    status: 502,
+  },
+];
+
+describe("a model server holds up nothing, and takes no memory, with", () => {
+  test.each(FLOODS)("$name", AGAIN, async ({ answer, status }) => {
+    const port = await listening(
+      createServer((socket) => {
+        socket.on("data", (request) => void (request.includes("POST /") && answer(socket)));
+      }),
+    );
+    const upstream = { name: "u", base_url: `http://127.0.0.1:${port}/v1`, models: ["*"] };
+    await using watched = await startWatched(await mkdtemp(join(folder, "data-")), [upstream]);
+    const ask = async () => {
+      const body = '{"model":"m","messages":[]}';
+      const url = `${watched.url}/v1/chat/completions`;
+      const headers = { "content-type": "application/json" };
+      const answer = await fetch(url, { method: "POST", headers, body });
+      await answer.arrayBuffer();
+      return answer.status;
+    };
+    const longestTurnMs = await watched.watch();
+    const peakBytes = await watched.server.peakMemoryBytes(async () => {
+      const asked = Array.from({ length: CONNECTIONS }, ask);
+      for (const each of await Promise.all(asked)) expect([status, 503]).toContain(each);
+    });
+    expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+    expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
+  });
+});
