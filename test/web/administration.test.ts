@@ -6,13 +6,15 @@ import { hasChromium, openChromium } from "../support/browser.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 
 const OPERATOR = "key-of-the-operator";
+const PLAIN_HOST = "batchd.example";
 
 describe.skipIf(!hasChromium())("in a browser", () => {
   let browser: Browser;
   let service: TestService;
 
   beforeAll(async () => {
-    browser = await openChromium();
+    // A page at another name than localhost, and without TLS, is no secure context.
+    browser = await openChromium([`--host-resolver-rules=MAP ${PLAIN_HOST} 127.0.0.1`]);
     const keys = [{ name: "operator", key: OPERATOR, scopes: ["admin", "read", "write"] }];
     service = await startTestService({ config: { auth: { keys } } });
   });
@@ -21,14 +23,14 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await service[Symbol.asyncDispose]();
   });
 
-  async function signedIn(key: string, path: string): Promise<Page> {
+  async function signedIn(key: string, path: string, url = service.url): Promise<Page> {
     const context = await browser.newContext();
     context.setDefaultTimeout(120_000);
     const page = await context.newPage();
-    await page.goto(service.url + path);
+    await page.goto(url + path);
     await page.getByLabel("API key").fill(key);
     await page.getByRole("button", { name: "Sign in" }).click();
-    await page.waitForURL(service.url + path);
+    await page.waitForURL(url + path);
     return page;
   }
 
@@ -95,6 +97,35 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await page.locator("#made-key", { hasText: "sk-batchd-" }).waitFor();
     await lookedAway(page);
     expect(await page.locator("#made-key").textContent()).toMatch(/^sk-batchd-/);
+  });
+
+  test("a key is made once, however often its button is pressed", async () => {
+    const page = await signedIn(OPERATOR, "/keys");
+    await page.getByLabel("Name").fill("pressed-twice");
+    await page.getByRole("button", { name: "Create key" }).dblclick();
+    await page.locator("#made-key", { hasText: "sk-batchd-" }).waitFor();
+    await page.getByRole("button", { name: "Done" }).click();
+    await page.getByLabel("Name").fill("once");
+    await page.getByRole("button", { name: "Create key" }).click();
+    await page.locator("#made-key", { hasText: "sk-batchd-" }).waitFor();
+    await page.getByRole("button", { name: "Done" }).click();
+    await page.locator("th", { hasText: /^once/ }).waitFor();
+    expect(await page.locator("th", { hasText: "pressed-twice" }).count()).toBe(1);
+  });
+
+  test("a key is copied on a page without TLS, too", async () => {
+    const { port } = new URL(service.url);
+    const page = await signedIn(OPERATOR, "/keys", `http://${PLAIN_HOST}:${port}`);
+    expect(await page.evaluate("isSecureContext")).toBe(false);
+    await page.getByLabel("Name").fill("copied");
+    await page.getByRole("button", { name: "Create key" }).click();
+    const made = page.locator("#made-key", { hasText: "sk-batchd-" });
+    const key = await made.textContent();
+    await page.getByRole("button", { name: "Copy" }).click();
+    await page.getByRole("button", { name: "Copied" }).waitFor();
+    await page.getByRole("button", { name: "Done" }).click();
+    await page.getByLabel("Name").press("Control+V");
+    expect(await page.getByLabel("Name").inputValue()).toBe(key?.slice(0, 64));
   });
 
   test("a person who signs out is at the sign-in page, on every page", async () => {

@@ -33,10 +33,11 @@ export function startActions() {
  * @param {string} method
  * @param {string} path the path below `/v1/`
  * @param {BodyInit | null} [body]
+ * @param {string | null} [key] makes the request safe to repeat
  * @returns {Promise<Answer>}
  */
-export async function callApi(method, path, body = null) {
-  const headers = { "x-batchd-token": token };
+export async function callApi(method, path, body = null, key = null) {
+  const headers = { "x-batchd-token": token, ...(key !== null && { "idempotency-key": key }) };
   const response = await fetch(`${root}web/v1/${path}`, { method, headers, body }).catch(
     () => null,
   );
@@ -45,8 +46,41 @@ export async function callApi(method, path, body = null) {
   if (response === null || typeof text !== "string") {
     return { ok: false, message: "The server does not answer." };
   }
-  if (response.ok) return { ok: true, value: parsed(text) };
-  return { ok: false, message: refusalOf(response.status, text) };
+  return answerOf(response.status, text);
+}
+
+/**
+ * Reads an answer. A proxy may answer for the server, with a page to sign in and the status of a success.
+ *
+ * @param {number} status
+ * @param {string} text
+ * @returns {Answer}
+ */
+export function answerOf(status, text) {
+  const isSuccess = status >= 200 && status < 300;
+  const value = isSuccess ? parsed(text) : null;
+  return value === null ? { ok: false, message: refusalOf(status, text) } : { ok: true, value };
+}
+
+/** @type {{ body: string, key: string } | null} */
+let latestCreation = null;
+
+/**
+ * Creates a batch. A person who has no answer presses the button again: the same request has the same key, so it makes no
+ * second batch, which would cost as much again.
+ *
+ * @param {string} body
+ * @returns {Promise<Answer>}
+ */
+export async function createBatch(body) {
+  if (latestCreation?.body !== body) {
+    // `randomUUID` is not there on a page without TLS.
+    const key = crypto.getRandomValues(new Uint32Array(4)).join("-");
+    latestCreation = { body, key };
+  }
+  const answer = await callApi("POST", "batches", body, latestCreation.key);
+  if (answer.ok) latestCreation = null;
+  return answer;
 }
 
 /**
@@ -60,6 +94,8 @@ export function refusalOf(status, text) {
   if (status === 401) location.reload();
   const message = parsed(text)?.error?.message;
   if (typeof message === "string") return message;
+  if (status < 300)
+    return "Something between this page and the server has answered. Load it again.";
   const isPage = text.trim() === "" || text.trimStart().startsWith("<");
   return isPage ? `The server answered ${status}. Try again later.` : text.slice(0, 300);
 }
@@ -108,7 +144,9 @@ async function sendForm(form) {
  */
 async function callWith(button, ...call) {
   button.disabled = true;
-  const answer = await callApi(...call);
+  const [method, path, body] = call;
+  const isCreation = method === "POST" && path === "batches" && typeof body === "string";
+  const answer = await (isCreation ? createBatch(body) : callApi(...call));
   // A second press before the next page is there would make a second batch.
   button.disabled = answer.ok && button.dataset["next"] !== undefined;
   // A disabled button cannot keep the focus.
@@ -180,14 +218,36 @@ function write(id, text) {
  */
 async function copy(button, text) {
   const label = button.textContent;
-  const isCopied = await navigator.clipboard.writeText(text).then(
-    () => true,
-    () => false,
-  );
+  // Without TLS, a browser has no clipboard for pages.
+  const isCopied =
+    navigator.clipboard === undefined
+      ? copiedByCommand(text)
+      : await navigator.clipboard.writeText(text).then(
+          () => true,
+          () => false,
+        );
   button.textContent = isCopied ? "Copied" : "Not allowed";
   setTimeout(() => {
     button.textContent = label;
   }, 1_500);
+}
+
+/**
+ * Gives the text to the command of the browser that copies what is selected.
+ *
+ * @param {string} text
+ */
+function copiedByCommand(text) {
+  let isGiven = false;
+  const give = (/** @type {ClipboardEvent} */ event) => {
+    event.clipboardData?.setData("text/plain", text);
+    event.preventDefault();
+    isGiven = event.clipboardData !== null;
+  };
+  document.addEventListener("copy", give);
+  const isDone = document.execCommand("copy");
+  document.removeEventListener("copy", give);
+  return isDone && isGiven;
 }
 
 /**

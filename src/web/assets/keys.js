@@ -9,8 +9,16 @@ const dialog = /** @type {HTMLDialogElement} */ (document.getElementById("made")
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
-  void create();
+  void createOnce();
 });
+
+/** A second press would make a second key, which nobody gets to see. */
+async function createOnce() {
+  const button = /** @type {HTMLButtonElement} */ (form.querySelector("button"));
+  button.disabled = true;
+  await create();
+  button.disabled = false;
+}
 
 async function create() {
   const fields = new FormData(form);

@@ -17,6 +17,8 @@ import { visible } from "./visible.js";
 
 const ROWS = 20;
 const MAX_TEXT = 600;
+/** Parts of a content are not nested deeper. What a model makes up may be. */
+const MAX_DEPTH = 8;
 /** A batch that runs changes all the time, and a page of its lines may be large. */
 const AGAIN_MS = 3_000;
 
@@ -98,7 +100,7 @@ function showPage({ data, has_more: hasMore }) {
  */
 function showRows(data) {
   const next = data.map((line, at) => {
-    const text = JSON.stringify(line);
+    const text = `${line.line} ${line.status} ${jsonOf(line)}`;
     const old = shown[at];
     return old?.text === text ? old : { text, row: rowOf(line) };
   });
@@ -159,7 +161,7 @@ function rawCell(line) {
   button.setAttribute("aria-label", `JSON of line ${line.line}`);
   button.addEventListener("click", () => {
     write("raw-title", `Line ${line.line}`);
-    write("raw-text", visible(JSON.stringify(line, null, 2)));
+    write("raw-text", visible(jsonOf(line, 2)));
     /** @type {HTMLDialogElement} */ (document.getElementById("raw")).showModal();
   });
   element.append(button);
@@ -169,7 +171,9 @@ function rawCell(line) {
 /** @param {any} body */
 function questionOf(body) {
   if (body === null || typeof body !== "object") return "–";
-  return textOf(body.messages?.at?.(-1)?.content ?? body.input ?? body.prompt ?? body);
+  const { messages, input, prompt } = body;
+  const last = Array.isArray(messages) ? messages.at(-1)?.content : undefined;
+  return textOf(last ?? input ?? prompt ?? body);
 }
 
 /** @param {Line} line */
@@ -178,8 +182,11 @@ function answerOf({ status, response, error }) {
   const body = response?.body;
   if (status === "failed")
     return textOf(error?.message ?? body?.error?.message ?? body ?? error ?? "failed");
-  const numbers = body?.data?.[0]?.embedding?.length;
-  if (numbers !== undefined) return `${numbers} numbers`;
+  const embedding = body?.data?.[0]?.embedding;
+  // In base64, four bytes are a number.
+  const numbers =
+    typeof embedding === "string" ? Math.floor((embedding.length * 3) / 16) : embedding?.length;
+  if (typeof numbers === "number") return `${numbers} numbers`;
   return textOf(
     body?.choices?.[0]?.message?.content ?? body?.choices?.[0]?.text ?? body?.output ?? body,
   );
@@ -189,13 +196,30 @@ function answerOf({ status, response, error }) {
  * Returns the text in a content of the API, which may be a list of parts.
  *
  * @param {any} content
+ * @param {number} [depth]
  * @returns {string}
  */
-function textOf(content) {
+function textOf(content, depth = 0) {
   if (typeof content === "string") return content;
-  if (Array.isArray(content)) return content.map(textOf).join(" ");
-  const inner = content?.text ?? content?.content;
-  return inner === undefined || inner === null ? (JSON.stringify(content) ?? "") : textOf(inner);
+  if (depth === MAX_DEPTH) return jsonOf(content);
+  if (Array.isArray(content)) return content.map((each) => textOf(each, depth + 1)).join(" ");
+  const inner = content?.text ?? content?.content ?? null;
+  return inner === null ? jsonOf(content) : textOf(inner, depth + 1);
+}
+
+/**
+ * A browser reads a text of any depth, and cannot write it again. One such line must not keep the others from the table.
+ *
+ * @param {unknown} value
+ * @param {number} [indent]
+ * @returns {string}
+ */
+function jsonOf(value, indent) {
+  try {
+    return JSON.stringify(value, null, indent) ?? "";
+  } catch {
+    return "It is nested too deeply to be shown. The results have it.";
+  }
 }
 
 /** @param {HTMLButtonElement} button */

@@ -1,5 +1,5 @@
 /** The form for a new batch: checks its file, makes lines of a CSV, uploads, and creates the batch. */
-import { callApi } from "./actions.js";
+import { createBatch } from "./actions.js";
 import { readTable } from "./csv.js";
 import { checkLines, isPacked } from "./input-check.js";
 import { canBeNamed, lineOf, unknownColumns } from "./template.js";
@@ -17,12 +17,22 @@ const find = (selector) => /** @type {T} */ (form.querySelector(selector));
 /** @param {string} name */
 const fieldOf = (name) => String(new FormData(form).get(name) ?? "").trim();
 
+/** @typedef {{ kind: "lines", file: File } | { kind: "rows", file: File, columns: string[], rows: import("./template.js").Row[] }} Input */
+
 /**
  * What the chosen file holds: lines as they are, or rows for the template.
  *
- * @type {{ kind: "lines", file: File } | { kind: "rows", file: File, columns: string[], rows: import("./template.js").Row[] } | null}
+ * @type {Input | null}
  */
 let input = null;
+
+/**
+ * The input that the server has, and what made its lines. Where the batch is refused, or the answer is lost, the next try
+ * sends it no second time.
+ *
+ * @type {{ input: Input | null, lines: string, id: string } | null}
+ */
+let sent = null;
 
 const picker = form.querySelector("input[type=file]");
 if (picker instanceof HTMLInputElement) {
@@ -145,12 +155,7 @@ const template = () => ({
 
 function showLines() {
   if (input?.kind !== "rows") return;
-  const unknown = unknownColumns(template().prompt, input.columns);
-  showFault(
-    unknown.length === 0
-      ? ""
-      : `There is no column ${unknown.map((name) => `{{${name}}}`).join(", ")}.`,
-  );
+  showFault(columnFault(input.columns) ?? "");
   const lines = input.rows.slice(0, PREVIEW_LINES).map((row, at) => {
     const text = document.createElement("pre");
     text.tabIndex = 0;
@@ -158,6 +163,17 @@ function showLines() {
     return text;
   });
   find("#lines").replaceChildren(...lines);
+}
+
+/**
+ * @param {readonly string[]} columns
+ * @returns {string | null}
+ */
+function columnFault(columns) {
+  const { prompt, system } = template();
+  const unknown = unknownColumns(`${prompt}\n${system}`, columns);
+  const names = unknown.map((name) => `{{${name}}}`).join(", ");
+  return names === "" ? null : `There is no column ${names}.`;
 }
 
 /** @param {string} message */
@@ -184,25 +200,49 @@ async function create() {
 /** @returns {string | null} */
 function problemOf() {
   if (input === null && fieldOf("known") === "") return "Choose a file first.";
+  // The value of a number that the browser cannot read is empty, and the batch would run without it.
+  const wrong = form.querySelector("input:invalid:not([type=file])");
+  if (wrong instanceof HTMLInputElement)
+    return `${wrong.labels?.[0]?.firstChild?.textContent?.trim()}: ${wrong.validationMessage}`;
   const pairless = metadataLines().find((line) => line.indexOf("=") < 1);
   if (pairless !== undefined) return `Write metadata as key=value, not as ${visible(pairless)}.`;
   if (input?.kind !== "rows") return null;
   const { prompt, model } = template();
   if (prompt.trim() === "") return "Write a prompt for each row.";
   if (model === "") return "Name the model that answers the rows.";
-  const unknown = unknownColumns(prompt, input.columns);
-  return unknown.length === 0 ? null : `There is no column {{${unknown[0]}}}.`;
+  return columnFault(input.columns);
 }
 
 async function send() {
+  const uploaded = await uploadedInput();
+  if (!uploaded.ok) return uploaded;
+  return createBatch(JSON.stringify(batchRequest(uploaded.value.id)));
+}
+
+/** @returns {Promise<import("./actions.js").Answer>} the file object, or at least its id */
+async function uploadedInput() {
   const known = fieldOf("known");
-  let fileId = known;
-  if (known === "") {
-    const uploaded = await uploadIn(form, inputFile());
-    if (!uploaded.ok) return uploaded;
-    fileId = uploaded.value.id;
-  }
-  return callApi("POST", "batches", JSON.stringify(batchRequest(fileId)));
+  if (known !== "") return { ok: true, value: { id: known } };
+  const lines = input?.kind === "rows" ? JSON.stringify(template()) : "";
+  const isSent = sent?.input === input && sent?.lines === lines && (await isReadable(input));
+  if (sent !== null && isSent) return { ok: true, value: { id: sent.id } };
+  const uploaded = await uploadIn(form, inputFile());
+  if (uploaded.ok) sent = { input, lines, id: uploaded.value.id };
+  return uploaded;
+}
+
+/**
+ * A browser reads no file that has changed since it was chosen. Its former lines must not become a batch then.
+ *
+ * @param {Input | null} chosen
+ */
+async function isReadable(chosen) {
+  if (chosen?.kind !== "lines") return true;
+  const start = await chosen.file
+    .slice(0, 1)
+    .arrayBuffer()
+    .catch(() => null);
+  return start !== null;
 }
 
 function inputFile() {

@@ -2,7 +2,7 @@
  * Uploads a file with its progress. A large one goes in parts by the Uploads API. After a broken connection, or a reload of
  * the page, the same file goes on with the first part that is missing.
  */
-import { callApi, refusalOf } from "./actions.js";
+import { answerOf, callApi } from "./actions.js";
 
 /** @typedef {import("./actions.js").Answer} Answer */
 /** @typedef {{ ok: true, value: any } | { ok: false, message: string, isPassing: boolean }} Sent whether another try may do */
@@ -60,12 +60,9 @@ function send(path, body, onProgress, key = null) {
     request.addEventListener("abort", fail);
     request.addEventListener("load", () => {
       const { status, responseText } = request;
-      if (status < 300) {
-        resolve({ ok: true, value: JSON.parse(responseText) });
-        return;
-      }
-      const message = refusalOf(status, responseText);
-      resolve({ ok: false, message, isPassing: PASSING.includes(status) || status >= 500 });
+      const isPassing = PASSING.includes(status) || status < 300 || status >= 500;
+      const answer = answerOf(status, responseText);
+      resolve(answer.ok ? answer : { ...answer, isPassing });
     });
     request.send(body);
   });

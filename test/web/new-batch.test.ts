@@ -1,0 +1,136 @@
+/** People who make a batch on the page, where something is wrong: what they typed, their network, or what is between. */
+import type { Page, Route } from "playwright-core";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { hasChromium } from "../support/browser.ts";
+import { chatLine, chatLines } from "../support/service.ts";
+import { Visit } from "../support/visit.ts";
+
+describe.skipIf(!hasChromium())("a new batch", () => {
+  let visit: Visit;
+
+  beforeAll(async () => {
+    visit = await Visit.start();
+  });
+  afterEach(() => visit.leave());
+  afterAll(() => visit[Symbol.asyncDispose]());
+
+  async function opened(name: string, text: string): Promise<Page> {
+    const page = await visit.openPage("/new");
+    const file = { name, mimeType: "", buffer: Buffer.from(text) };
+    await page.locator("input[type=file]").setInputFiles(file);
+    await page.getByText(/^1 (?:row\.|line, no fault found\.)$/).waitFor();
+    return page;
+  }
+  const create = (page: Page) => page.getByRole("button", { name: "Create batch" }).click();
+  const fault = (page: Page, text: string) =>
+    page.locator("#fault").filter({ hasText: text }).waitFor();
+  const batchCount = async () => (await visit.service.openai.batches.list()).data.length;
+  /** Carries a request out, and loses its answer. */
+  const lose = async (route: Route) => {
+    await route.fetch();
+    await route.abort();
+  };
+  const isCreation = (url: URL) => url.pathname.endsWith("/web/v1/batches");
+
+  test("is made once, of one file, although it was refused and its answer was lost", async () => {
+    const before = await batchCount();
+    const page = await opened("once.jsonl", chatLine("a", "Peru"));
+    await page.getByLabel("Window").fill("a day");
+    await create(page);
+    await fault(page, "Value must be '24h'.");
+    await page.getByLabel("Window").fill("24h");
+    await page.route(isCreation, lose, { times: 1 });
+    await create(page);
+    await fault(page, "The server does not answer.");
+    await create(page);
+    await page.waitForURL(/batches\/batch_/);
+    expect(await batchCount()).toBe(before + 1);
+    const { data } = await visit.service.openai.files.list();
+    expect(data.filter(({ filename }) => filename === "once.jsonl")).toHaveLength(1);
+  });
+
+  test("that runs failed lines again is made once, although its answer was lost", async () => {
+    const { id } = await visit.service.run([chatLine("bad", "[[status 400]]")]);
+    const before = await batchCount();
+    const page = await visit.openPage(`/batches/${id}`);
+    // The page would take the button away once it hears of the new batch.
+    await page.route("**/web/live/**", (route) => route.abort());
+    await page.reload();
+    await page.route(isCreation, lose, { times: 1 });
+    const again = page.getByRole("button", { name: "Run failed lines again" });
+    await again.click();
+    await page.getByText("The server does not answer.").waitFor();
+    await again.click();
+    await page.waitForURL((url) => /batch_/.test(url.pathname) && !url.pathname.endsWith(id));
+    expect(await batchCount()).toBe(before + 1);
+  });
+
+  test("takes no other rows for an input that is sent already", async () => {
+    const page = await opened("rows.csv", "country\nPeru\n");
+    await page.getByLabel("Model").fill("test-model");
+    await page.getByLabel("Window").fill("a day");
+    await create(page);
+    await fault(page, "Value must be '24h'.");
+    await page.getByLabel("Window").fill("24h");
+    await page.getByLabel("Prompt for each row").fill("Capital of {{country}}?");
+    await create(page);
+    await page.waitForURL(/batches\/batch_/);
+    const { input_file_id: input } = await visit.service.ended(page.url().split("/").at(-1)!);
+    const text = await (await visit.service.openai.files.content(input)).text();
+    expect(text).toContain("Capital of Peru?");
+  });
+
+  test("runs without no number that the browser cannot read", async () => {
+    const before = await batchCount();
+    const page = await opened("sample.jsonl", chatLines(1)[0]!);
+    await page.getByLabel("Sample").pressSequentially("2e");
+    await create(page);
+    await fault(page, "Sample");
+    expect(await batchCount()).toBe(before);
+    await page.getByLabel("Sample").fill("");
+    await page.getByLabel("Budget").fill("5 euros");
+    await create(page);
+    await fault(page, "Budget");
+    expect(await batchCount()).toBe(before);
+  });
+
+  test("has no gap where its system prompt names a column that is not there", async () => {
+    const page = await opened("system.csv", "country\nPeru\n");
+    await page.getByLabel("Model").fill("test-model");
+    await page.getByLabel("System prompt").fill("You know {{contry}}.");
+    await fault(page, "There is no column {{contry}}.");
+    await create(page);
+    await fault(page, "There is no column {{contry}}.");
+    await page.getByLabel("System prompt").fill("You know {{country}}.");
+    await create(page);
+    await page.waitForURL(/batches\/batch_/);
+  });
+
+  test.each(["files", "batches"])(
+    "can be tried again where a proxy answers for %s with a page to sign in",
+    async (path) => {
+      const page = await opened("proxy.jsonl", chatLine("a", "Peru"));
+      const body = "<html>Sign in</html>";
+      const answer = { status: 200, contentType: "text/html", body };
+      const isPath = (url: URL) => url.pathname.endsWith(`/web/v1/${path}`);
+      await page.route(isPath, (route) => route.fulfill(answer), { times: 1 });
+      await create(page);
+      await fault(page, "Something between this page and the server has answered.");
+      await create(page);
+      await page.waitForURL(/batches\/batch_/);
+    },
+  );
+
+  test("shows its lines, although one of them has a form that no table knows", async () => {
+    const deep = `${"[".repeat(20_000)}${"]".repeat(20_000)}`;
+    const odd = (id: string, messages: string) =>
+      `{"custom_id":"${id}","method":"POST","url":"/v1/chat/completions","body":{"model":"test-model","messages":${messages}}}`;
+    const lines = [odd("deep", deep), odd("no-list", '{"at":1}'), chatLine("plain", "Peru")];
+    const { id } = await visit.service.run(lines);
+    const page = await visit.openPage(`/batches/${id}`);
+    await page.getByText("Lines 1 to 3").waitFor();
+    expect(await page.locator("#lines-rows tr").count()).toBe(3);
+    await page.getByRole("button", { name: "JSON of line 1" }).click();
+    await page.getByRole("dialog").getByText("nested too deeply").waitFor();
+  });
+});
