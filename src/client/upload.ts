@@ -8,6 +8,7 @@ import { APIError, type OpenAI } from "openai";
 import { PART_MAX_BYTES } from "../contract/upload.ts";
 import { canMove, note } from "../terminal/terminal.ts";
 import type { InputFile } from "./input.ts";
+import { sendFile } from "./sent-file.ts";
 import { type Server, TIMEOUT_MS } from "./server.ts";
 import { bytes } from "./words.ts";
 
@@ -44,13 +45,14 @@ export async function uploadFile(
     if (inParts !== null) return inParts;
   }
   const { purpose, signal } = uploading;
-  const file = new File([content], basename(input.name));
+  const form = new FormData();
   // A server that knows the purpose first unpacks by the first bytes of the file, whatever its name is.
-  const form = { purpose: purpose as "batch", file };
-  return (await server.openai.files.create(form, {
-    signal,
-    timeout: timeoutFor(content),
-  })) as ShownFile;
+  form.set("purpose", purpose);
+  const options = { path: input.path, name: basename(input.name), field: "file", form, signal };
+  const timeout = timeoutFor(content);
+  return sendFile(content, options, (sent) =>
+    server.openai.post<ShownFile>("/files", { ...sent, timeout }),
+  );
 }
 
 interface Content {
@@ -75,13 +77,19 @@ async function uploadInParts(
     throw error;
   });
   if (upload === null) return null;
+  const parts = `/uploads/${encodeURIComponent(upload.id)}/parts`;
   try {
     const part_ids: string[] = [];
     for (let start = 0; start < content.size; start += PART_MAX_BYTES) {
       const end = Math.min(start + PART_MAX_BYTES, content.size);
-      const data = new File([content.slice(start, end)], "part");
-      const options = { signal, timeout: timeoutFor(data) };
-      part_ids.push((await openai.uploads.parts.create(upload.id, { data }, options)).id);
+      const part = content.slice(start, end);
+      const form = new FormData();
+      const options = { path: input.path, name: "part", field: "data", form, signal };
+      const timeout = timeoutFor(part);
+      const { id } = await sendFile(part, options, (sent) =>
+        openai.post<{ readonly id: string }>(parts, { ...sent, timeout }),
+      );
+      part_ids.push(id);
       if (canMove()) note(`uploaded ${bytes(end)} of ${bytes(content.size)}`);
     }
     const completed = await complete(openai.uploads, { id: upload.id, part_ids, signal });

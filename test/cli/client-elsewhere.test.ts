@@ -1,6 +1,6 @@
 /** The commands of a client at a server that is no batchd, over a bad network, and while a server starts again. */
 import { once } from "node:events";
-import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { appendFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer as createHttpServer, type RequestListener } from "node:http";
 import { createServer } from "node:net";
@@ -196,6 +196,28 @@ test("a large file whose completion is still being carried out is waited for, an
   const up = await new BatchdProcess(["files", "upload", large], env).exited();
   expect(up).toMatchObject({ code: 0, stdout: "made\n", stderr: "" });
   expect(calls).toEqual(["uploads", "parts", "parts", ...Array(5).fill("complete")]);
+});
+
+test.each([
+  ["in parts", 200],
+  ["as a whole", 404],
+])("a file that changes while it goes up %s is no upload, and is said", async (_, status) => {
+  const growing = join(folder, `growing-${status}.jsonl`);
+  writeFileSync(growing, `${chatLine("a", "x".repeat(65 * 1024 * 1024))}\n`);
+  const server = createHttpServer((request, response) => {
+    const { pathname } = new URL(request.url!, "http://server");
+    if (pathname === "/v1/uploads") appendFileSync(growing, `${chatLine("b", "more")}\n`);
+    request.resume().on("end", () => {
+      response.writeHead(pathname === "/v1/uploads" ? status : 200, {
+        "content-type": "application/json",
+      });
+      response.end(JSON.stringify({ id: "made" }));
+    });
+  });
+  const env = { BATCHD_URL: `http://127.0.0.1:${await listening(server)}/v1` };
+  const stderr = `batchd: ${growing} changed while it was sent: try again once it is written\n`;
+  const ended = await runCommand(["files", "upload", growing], env);
+  expect(ended).toMatchObject({ code: 1, stdout: "", stderr });
 });
 
 describe("a server without OpenAI's API", () => {
