@@ -12,7 +12,7 @@ form.addEventListener("submit", (event) => {
   void createOnce();
 });
 
-/** A second press would make a second key, which nobody gets to see. */
+/** A second press would make a second key, which no page would show. */
 async function createOnce() {
   const button = /** @type {HTMLButtonElement} */ (form.querySelector("button"));
   button.disabled = true;
