@@ -22,7 +22,7 @@ import { writeBoth, writeResults } from "./results.ts";
 import type { Session } from "./session.ts";
 import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
 import { uploadFile } from "./upload.ts";
-import { watch } from "./wait.ts";
+import { sayEnd, watch } from "./wait.ts";
 
 export interface PipelineFlags {
   readonly fromStep?: number;
@@ -181,12 +181,15 @@ async function followChain(
   let last: ShownBatch | null = null;
   for (const { keyed, batch } of chain) {
     if (!flags.json) note(titleOf(keyed, chain));
-    last = isFinal(batch.status) ? batch : await watch(batch.id, session, flags.json === true);
+    const hasEnded = isFinal(batch.status);
+    last = hasEnded ? batch : await watch(batch.id, session, flags.json === true);
     if (last === null) return EXIT.interrupted;
     if (flags.json && isFinal(batch.status)) sayJson(last);
     const ended = exitCodeOf(last);
     if (ended === EXIT.someLinesFailed) code = ended;
     else if (ended !== EXIT.done) {
+      // A batch that is watched has said why.
+      if (hasEnded && !flags.json) sayEnd(last);
       note(
         `${titleOf(keyed, chain)} has not completed. To do it again: --from-step ${keyed.number}`,
       );
