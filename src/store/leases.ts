@@ -3,6 +3,9 @@ import type { Batch, BatchId, StopReason, StoredFile } from "../batch/batch.ts";
 import type { Decimal } from "../batch/price.ts";
 import type { Claim } from "./claim.ts";
 
+/** The bits of the random number below the count of claims in an epoch. A copy to the other database takes epochs along. */
+export const EPOCH_RANDOM_BITS = 20;
+
 /** The right to validate or to finalize a batch. */
 export interface BatchLease {
   readonly batchId: BatchId;

@@ -16,7 +16,7 @@
 
 import type { BatchId } from "../../batch/batch.ts";
 import type { Claim } from "../claim.ts";
-import type { BatchLease, ChunkLease, Renewal } from "../leases.ts";
+import { type BatchLease, type ChunkLease, EPOCH_RANDOM_BITS, type Renewal } from "../leases.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, inArray, isNotNull, or, type SQL, sql } from "./drizzle.ts";
 import { batches, chunks } from "./schema.ts";
@@ -65,13 +65,11 @@ export const heldBy = (claim: Bid) => ({
   leaseExpiresAtMs: expiry(claim),
 });
 
-/** The bits of the random number in an epoch. */
-const RANDOM_BITS = 20;
-const RANDOM_RANGE = 2 ** RANDOM_BITS;
+const RANDOM_RANGE = 2 ** EPOCH_RANDOM_BITS;
 
 /** Versions before 0.2 count by ones. All of their claims together count as the first. */
 const NEXT_EPOCH = sql.raw(
-  `((greatest(lease_epoch >> ${RANDOM_BITS}, least(lease_epoch, 1)) + 1) << ${RANDOM_BITS}) + floor(random() * ${RANDOM_RANGE})::bigint`,
+  `((greatest(lease_epoch >> ${EPOCH_RANDOM_BITS}, least(lease_epoch, 1)) + 1) << ${EPOCH_RANDOM_BITS}) + floor(random() * ${RANDOM_RANGE})::bigint`,
 );
 
 /** Whether a claim with this epoch was the first one. */

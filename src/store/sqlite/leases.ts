@@ -19,7 +19,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId, StopReason } from "../../batch/batch.ts";
 import type { Decimal } from "../../batch/price.ts";
 import type { Claim } from "../claim.ts";
-import type { BatchLease, ChunkLease, Renewal } from "../leases.ts";
+import { type BatchLease, type ChunkLease, EPOCH_RANDOM_BITS, type Renewal } from "../leases.ts";
 import { interactiveSlots } from "./access-schema.ts";
 import { isKeyInProgress, isOpenBatch, isOpenChunk } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
@@ -30,12 +30,9 @@ import { batches, chunks, reservations, webhookDeliveries } from "./schema.ts";
 
 export const NO_LEASE = { leaseOwner: null, leaseExpiresAtMs: null } as const;
 
-/** The bits of the random number in an epoch. */
-const RANDOM_BITS = 20;
-
 /** Versions before 0.2 count by ones. All of their claims together count as the first. */
 const NEXT_EPOCH = sql.raw(
-  `((max(lease_epoch >> ${RANDOM_BITS}, min(lease_epoch, 1)) + 1) << ${RANDOM_BITS}) + (random() & ${2 ** RANDOM_BITS - 1})`,
+  `((max(lease_epoch >> ${EPOCH_RANDOM_BITS}, min(lease_epoch, 1)) + 1) << ${EPOCH_RANDOM_BITS}) + (random() & ${2 ** EPOCH_RANDOM_BITS - 1})`,
 );
 
 /** The columns that a claim sets, for statements prepared with `owner` and `leaseExpiresAtMs`. */
