@@ -47,7 +47,13 @@ export function amount(text: string): string {
 
 /** Reads a date, which is taken to be in UTC unless it says otherwise, or Unix seconds. */
 export function unixSeconds(text: string): number {
-  const seconds = /^\d+$/.test(text) ? Number(text) : Math.floor(Date.parse(text) / 1000);
+  const seconds = /^\d+$/.test(text) ? Number(text) : Math.floor(dateMs(text) / 1000);
   if (Number.isSafeInteger(seconds) && seconds >= 0) return seconds;
   throw new InvalidArgumentError("Expected a date such as 2026-01-31 or 2026-01-31T08:00Z.");
+}
+
+/** JavaScript takes a date with a time, but without a zone, to be in the zone of this machine. */
+function dateMs(text: string): number {
+  const inUtc = Date.parse(`${text}Z`);
+  return Number.isNaN(inUtc) ? Date.parse(text) : inUtc;
 }

@@ -52,22 +52,31 @@ function standardInput() {
 export const errorsPathOf = (path: string): string =>
   /\.(?:jsonl|csv|parquet)$/.test(path) ? path.replace(/\.(\w+)$/, ".errors.$1") : `${path}.errors`;
 
+/** Whether the results get a file of that name. Standard output, a pipe and a device are none. */
+export async function isFileName(path: string): Promise<boolean> {
+  if (path === "-") return false;
+  const found = await stat(path).catch(() => null);
+  return found === null || found.isFile();
+}
+
 /** Writes the bytes of `source` to the file, or to standard output for `-` and no path. */
 export async function writeOutput(source: Readable, path: string | undefined): Promise<void> {
   if (path === undefined || path === "-") {
     await writeStandardOutput(source);
     return;
   }
-  const found = await stat(path).catch(() => null);
   // A pipe or a device keeps its name.
-  if (found !== null && !found.isFile()) {
+  if (!(await isFileName(path))) {
     await pipeline(source, createWriteStream(path));
     return;
   }
+  const found = await stat(path).catch(() => null);
   const target = found === null ? resolve(path) : await realpath(path);
   const temporary = `${target}.${process.pid}.part`;
+  // What nobody else may read stays so.
+  const mode = found === null ? 0o666 : found.mode & 0o666;
   try {
-    await pipeline(source, createWriteStream(temporary, { flush: true }));
+    await pipeline(source, createWriteStream(temporary, { flush: true, mode }));
     await rename(temporary, target);
     await syncFolder(dirname(target));
   } catch (error) {

@@ -16,13 +16,12 @@ import { note, say, sayJson } from "../terminal/terminal.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { digestOf, type InputFile, openInput } from "./input.ts";
-import { assertWritable } from "./output.ts";
 import { firstInput } from "./pipeline-input.ts";
 import { writeBoth, writeResults } from "./results.ts";
 import type { Session } from "./session.ts";
 import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
 import { uploadFile } from "./upload.ts";
-import { sayEnd, watch } from "./wait.ts";
+import { assertWaitFlags, sayEnd, watch } from "./wait.ts";
 
 export interface PipelineFlags {
   readonly fromStep?: number;
@@ -44,7 +43,7 @@ export async function runPipeline(
   data: string,
   { flags, session }: { readonly flags: PipelineFlags; readonly session: Session },
 ): Promise<number> {
-  await assertWritable(flags.output, data);
+  await assertWaitFlags({ ...flags, format: "jsonl" }, data);
   const pipeline = await readPipeline(file);
   const from = flags.fromStep ?? Number.POSITIVE_INFINITY;
   if (flags.fromStep !== undefined && from > pipeline.steps.length) {

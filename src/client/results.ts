@@ -10,7 +10,7 @@ import { printable } from "../printable.ts";
 import { complain, note } from "../terminal/terminal.ts";
 import { contentOf } from "./download.ts";
 import { CommandFailure } from "./failure.ts";
-import { errorsPathOf, writeOutput } from "./output.ts";
+import { errorsPathOf, isFileName, writeOutput } from "./output.ts";
 import type { Server } from "./server.ts";
 import type { ShownBatch } from "./shown-batch.ts";
 
@@ -83,7 +83,8 @@ export async function writeBoth(
   write: (kind: Kind, to: string) => Promise<void>,
 ): Promise<void> {
   await write("output", to);
-  if (to === "-") {
+  // A pipe or a device has nothing beside it, such as /dev/fd/63 of a shell.
+  if (!(await isFileName(to))) {
     if (hasErrors) note("batchd: some lines failed; batchd results --errors has them");
     return;
   }

@@ -1,7 +1,17 @@
 /** What becomes of output that is read slowly, not to its end, or not at all; and of commands that are interrupted. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -194,4 +204,37 @@ test("a pipeline takes its rows from standard input", async () => {
   const { code, output } = await shell(`${rows} | batchd pipeline run ${steps} - -o answers.jsonl`);
   expect(output).toContain("2 of 2 lines");
   expect(code).toBe(0);
+  const mixed = await shell(`${rows} | batchd pipeline run ${steps} - -o - --json`);
+  expect(mixed).toMatchObject({ code: 1, output: expect.stringContaining("--json and -o - both") });
+});
+
+test("answers go to a pipe of the shell, and failed lines are not looked for beside it", async () => {
+  const input = fileOf("failing.jsonl", [chatLine("a", "Hi"), chatLine("b", "[[status 400]]")]);
+  const script = `batchd submit ${input} -o >(cat) && echo "exit 0"`;
+  const { code, output } = await shell(script);
+  expect(output).toMatch(/"custom_id":"a".*"echo: Hi"/);
+  expect(output).toContain("batchd results --errors has them");
+  expect(output).not.toContain("ENOENT");
+  expect(code).toBe(3);
+});
+
+test("answers replace a file that only its owner may read by one like it", async () => {
+  const { id } = await service.run([chatLine("a", "[[status 400]]"), chatLine("b", "Hi")]);
+  const secret = fileOf("private.jsonl", ["before"]);
+  chmodSync(secret, 0o600);
+  const read = `batchd results ${id} -o ${secret} && umask 022 && batchd results ${id} -o new.jsonl`;
+  expect(await shell(read)).toMatchObject({ code: 0 });
+  const modes = [secret, join(folder, "new.jsonl")].map((path) => statSync(path).mode & 0o777);
+  expect(modes).toEqual([0o600, 0o644]);
+  expect(readFileSync(secret, "utf8")).toContain("echo: Hi");
+});
+
+test("a date without a zone is in UTC, wherever the command runs", async () => {
+  const { id } = await service.run(chatLines(1));
+  const anHourAgo = new Date(Date.now() - 3_600_000).toISOString().slice(0, 16);
+  const list = `batchd list --json --limit 1 --created-after ${anHourAgo}`;
+  for (const zone of ["America/New_York", "Asia/Tokyo"]) {
+    expect((await shell(`TZ=${zone} ${list}`)).output).toContain(id);
+    expect((await shell(`TZ=${zone} ${list}-14:00`)).output).not.toContain(id);
+  }
 });
