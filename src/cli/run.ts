@@ -187,7 +187,7 @@ function answersSince({ counts, metadata }: Batch, { batches }: Workshop, { flag
   };
 }
 
-/** Finds the batch of an earlier run in the folder. */
+/** Finds the batch of an earlier run in the folder, to go on with it. */
 async function begunBatch({ batches }: Workshop, job: Job): Promise<Batch | null> {
   const { sha256, dataDir, endpoint, flags } = job;
   const { data } = await batches.list({ project: DEFAULT_PROJECT, limit: 1, after: null });
@@ -202,6 +202,9 @@ async function begunBatch({ batches }: Workshop, job: Job): Promise<Batch | null
       `${dataDir} has a run of another input or with other options. Delete it to begin anew, or name another folder with --data-dir`,
     );
   }
+  // What was wrong, such as the models of a configuration, may be mended.
+  const { status } = found;
+  if (status === "failed" || (flags.overwrite && isFinal(status))) return null;
   const { total, completed, failed } = found.counts;
   if (total > 0) complain(`going on after ${completed + failed} of ${total} lines`);
   return found;

@@ -180,6 +180,24 @@ test("a folder of one's own is kept, and another input does not get into it", as
   expect(refused.stderr).toMatch(/has a run of another input or with other options/);
 });
 
+test("a run in a folder of one's own is begun anew with --overwrite, and where it had failed", async () => {
+  const { input, output } = given("anew", chatLines(2));
+  const config = join(folder, "anew.yaml");
+  const more = ["--data-dir", join(folder, "anew-data")];
+  const run = async (model: string, ...flags: readonly string[]) => {
+    const entry = { name: "only", base_url: upstream.url, api_key: "sk-model-server" };
+    writeFileSync(config, JSON.stringify({ upstreams: [{ ...entry, models: [model] }] }));
+    const args = ["run", input, "-o", output, "--config", config, ...more, ...flags];
+    return (await runCommand(args, ENV)).code;
+  };
+  const before = upstream.total;
+  expect(await run("another-model")).toBe(4);
+  expect(await run("test-model")).toBe(0);
+  expect(upstream.total).toBe(before + 2);
+  expect(await run("test-model", "--overwrite")).toBe(0);
+  expect(upstream.total).toBe(before + 4);
+});
+
 test("faults of the input end it with 4 and their lines; a missing upstream is named", async () => {
   const { input, output } = given("faulty", [chatLine("a", "Hi"), "{"]);
   const { code, stderr } = await runCommand(argsOf(input, output), ENV);
