@@ -47,6 +47,9 @@ export function mountSignIn(app: Hono<AppEnv>, { sessions, audit }: SignInDeps):
     return c.redirect(`../${next}`, 303);
   });
 
+  // The address after a wrong key, which a person may ask for again.
+  app.get("/web/sign-in", (c) => c.redirect("../", 303));
+
   app.post("/web/sign-out", (c) => {
     if (!isOwn(c)) return c.text("This form did not come from a page of this server.", 403);
     deleteCookie(c, cookieNameFor(c), { path: "/", secure: isSecure(c) });
@@ -76,7 +79,7 @@ async function readForm(c: AppContext): Promise<URLSearchParams> {
 }
 
 const PAGE =
-  /^(?:batches\/[\w-]{1,64}|files|upstreams|usage|keys|new)?(?:\?[\w\-.~%=&+:/]{0,2000})?$/;
+  /^(?:batches\/[\w-]{1,64}|files|upstreams|usage|keys|new)?(?:\?[\w\-.~%=&+:/*]{0,2000})?$/;
 
 /** Returns the path if it is one of a page, so that a link to the sign-in page can lead nowhere else. */
 const pageIn = (path: string): string => (PAGE.test(path) ? path : "");

@@ -1,4 +1,6 @@
 /** People who make a batch on the page, where something is wrong: what they typed, their network, or what is between. */
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import type { Page, Route } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { hasChromium } from "../support/browser.ts";
@@ -120,6 +122,19 @@ describe.skipIf(!hasChromium())("a new batch", () => {
       await page.waitForURL(/batches\/batch_/);
     },
   );
+
+  test("is made of a file in parts in a browser that keeps nothing for pages", async () => {
+    const path = join(visit.folder, "large.jsonl");
+    await writeFile(path, `${chatLine("a", "x".repeat(68_000_000))}\n`);
+    const page = await visit.openPage("/new");
+    await page.evaluate(`Object.defineProperty(window, "localStorage", {
+      get: () => { throw new DOMException("denied", "SecurityError"); },
+    })`);
+    await page.locator("input[type=file]").setInputFiles(path);
+    await page.getByText("1 line, no fault found.").waitFor();
+    await create(page);
+    await page.waitForURL(/batches\/batch_/);
+  });
 
   test("shows its lines, although one of them has a form that no table knows", async () => {
     const deep = `${"[".repeat(20_000)}${"]".repeat(20_000)}`;

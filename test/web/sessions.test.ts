@@ -117,6 +117,8 @@ describe("a person who is signed out", () => {
     expect(answer.status).toBe(401);
     expect(answer.headers.getSetCookie()).toEqual([]);
     expect(await answer.text()).toContain("does not know the key");
+    // The address is now this one, and the browser may ask for it again.
+    expect((await open("/web/sign-in")).headers.get("location")).toBe("../");
     const file = join(folder, "audit.jsonl");
     await expect.poll(() => readFileSync(file, "utf8")).toMatch(/session\.create.*denied/);
   });
@@ -140,6 +142,7 @@ describe("a session", () => {
     const target = async (next: string) => (await signIn(WRITER, {}, next)).headers.get("location");
     expect(await target(`batches/${batchId}`)).toBe(`../batches/${batchId}`);
     expect(await target("?status=failed")).toBe("../?status=failed");
+    expect(await target("?search=a*b")).toBe("../?search=a*b");
     for (const next of [
       "//evil.example",
       "https://evil.example",

@@ -93,7 +93,7 @@ async function inParts(file, onProgress) {
     );
     if (!sent.ok) return broken(sent, place);
     begun.partIds.push(sent.value.id);
-    localStorage.setItem(place, JSON.stringify(begun));
+    withStorage((storage) => storage.setItem(place, JSON.stringify(begun)));
   }
   const body = JSON.stringify({ part_ids: begun.partIds });
   const completed = await sendAgain(
@@ -103,7 +103,7 @@ async function inParts(file, onProgress) {
     `complete ${begun.id}`,
   );
   if (!completed.ok) return broken(completed, place);
-  localStorage.removeItem(place);
+  withStorage((storage) => storage.removeItem(place));
   return { ok: true, value: completed.value.file };
 }
 
@@ -115,7 +115,7 @@ async function inParts(file, onProgress) {
  * @returns {Answer}
  */
 function broken({ message, isPassing }, place) {
-  if (!isPassing) localStorage.removeItem(place);
+  if (!isPassing) withStorage((storage) => storage.removeItem(place));
   const next = isPassing ? "to go on" : "to begin anew";
   return { ok: false, message: `${message} Choose the same file again ${next}.` };
 }
@@ -125,7 +125,7 @@ function broken({ message, isPassing }, place) {
  * @returns {Saved | null}
  */
 function restored(place) {
-  const text = localStorage.getItem(place);
+  const text = withStorage((storage) => storage.getItem(place));
   if (text === null) return null;
   /** @type {Saved} */
   const saved = JSON.parse(text);
@@ -148,8 +148,23 @@ async function begin(file, place) {
   if (!created.ok) return created.message;
   /** @type {Saved} */
   const saved = { id: created.value.id, partIds: [], startedAtMs: Date.now() };
-  localStorage.setItem(place, JSON.stringify(saved));
+  withStorage((storage) => storage.setItem(place, JSON.stringify(saved)));
   return saved;
+}
+
+/**
+ * Returns null in a browser that keeps nothing for pages, or has no room. An upload then begins anew after a reload.
+ *
+ * @template T
+ * @param {(storage: Storage) => T} use
+ * @returns {T | null}
+ */
+function withStorage(use) {
+  try {
+    return use(localStorage);
+  } catch {
+    return null;
+  }
 }
 
 /**
