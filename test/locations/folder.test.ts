@@ -233,6 +233,17 @@ describe("a folder location", () => {
     );
   });
 
+  test("takes results although its storage has put a folder into what a killed delivery has left", async () => {
+    const root = newRoot();
+    const parcel = aParcel();
+    const left = join(root, `.batchd-${parcel.batchId}-${parcel.deliveryId}-0123`);
+    mkdirSync(join(left, "@eaDir"), { recursive: true });
+    writeFileSync(join(left, "output.jsonl"), "half");
+    await locationAt(root).deliver(parcel, aCall());
+    expect(names(join(root, parcel.batchId))).toContain("run.json");
+    expect(names(left)).toEqual(["@eaDir"]);
+  });
+
   test("that is not there is unavailable, and is not made", async () => {
     const root = join(newRoot(), "share");
     const location = locationAt(root);

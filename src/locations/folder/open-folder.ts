@@ -77,7 +77,10 @@ export class OpenFolder implements AsyncDisposable {
     await orNull(unlink(this.#pathOf(name)), "ENOENT");
   }
 
-  /** Removes a folder and the files in it. It never follows a link. */
+  /**
+   * Removes a folder and the files in it. It never follows a link. A folder in it is not one of batchd, as some storages make
+   * their own everywhere (`@eaDir`): both stay.
+   */
   async removeFolder(name: string): Promise<void> {
     {
       await using folder = await this.enter(name);
@@ -86,7 +89,7 @@ export class OpenFolder implements AsyncDisposable {
         if (!entry.isDirectory()) await folder.removeFile(entry.name);
       }
     }
-    await orNull(rmdir(this.#pathOf(name)), "ENOENT");
+    await orNull(rmdir(this.#pathOf(name)), "ENOENT", "ENOTEMPTY", "EEXIST");
   }
 
   sync(): Promise<void> {
