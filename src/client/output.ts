@@ -73,7 +73,7 @@ export async function writeOutput(source: Readable, path: string | undefined): P
   const found = await stat(path).catch(() => null);
   const target = found === null ? resolve(path) : await realpath(path);
   const temporary = `${target}.${process.pid}.part`;
-  // What nobody else may read stays so.
+  // A file that only its owner may read is replaced by one like it.
   const mode = found === null ? 0o666 : found.mode & 0o666;
   try {
     await pipeline(source, createWriteStream(temporary, { flush: true, mode }));

@@ -12,7 +12,7 @@ form.addEventListener("submit", (event) => {
   void createOnce();
 });
 
-/** A second press would make a second key, which no page would show. */
+/** A second press would make a second key, which the page does not show. */
 async function createOnce() {
   const button = /** @type {HTMLButtonElement} */ (form.querySelector("button"));
   button.disabled = true;
