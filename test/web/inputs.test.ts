@@ -112,6 +112,11 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
   test("as JSONL is taken as the server takes it", async () => {
     const line = chatLine("a", "Peru");
     expect(await chosen("a.jsonl", `${line}\n\n  \n`)).toBe("1 line, no fault found.");
+    const embedding = (id: string, url: string) =>
+      JSON.stringify({ custom_id: id, method: "POST", url, body: { model: "m", input: "a" } });
+    const both = [embedding("a", "/embeddings"), embedding("b", "/v1/embeddings")].join("\n");
+    expect(await chosen("a.jsonl", both)).toBe("2 lines, no fault found.");
+    expect(await page.getByLabel("Endpoint").inputValue()).toBe("/v1/embeddings");
     const mark = await chosen("a.jsonl", `\ufeff${line}`);
     expect(mark).toMatch(/faults:Line 1: It begins with a byte order mark/);
     const latin = Buffer.from(`${line}\n${chatLine("b", "Côte")}`, "latin1");

@@ -10,7 +10,7 @@ const BYTE_ORDER_MARK = "It begins with a byte order mark. Save the file as UTF-
  * @typedef {object} Checked
  * @property {number} lineCount
  * @property {{ line: number, message: string }[]} faults
- * @property {string | null} url the endpoint of the first line
+ * @property {string | null} url the endpoint of the first line, with /v1
  */
 
 /**
@@ -58,8 +58,10 @@ function faultOf(text, ids, checked) {
   ids.add(id);
   if (method !== "POST") return "method must be POST.";
   if (typeof url !== "string") return "url is missing.";
-  checked.url ??= url;
-  if (url !== checked.url) return `url differs from ${checked.url} of the first line.`;
+  // The server takes both.
+  const endpoint = url.startsWith("/v1/") ? url : `/v1${url}`;
+  checked.url ??= endpoint;
+  if (endpoint !== checked.url) return `url differs from ${checked.url} of the first line.`;
   if (typeof body !== "object" || body === null) return "body must be a JSON object.";
   return null;
 }
