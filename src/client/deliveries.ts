@@ -1,10 +1,12 @@
 /** The commands on deliveries, which only batchd has. */
+import { randomUUID } from "node:crypto";
 import { sleep } from "../clock.ts";
 import type { DeliveryFormat, DeliveryObject } from "../contract/delivery.ts";
 import { printable } from "../printable.ts";
-import { note, say, sayJson, sayTable } from "../terminal/terminal.ts";
+import { complain, note, say, sayJson, sayTable } from "../terminal/terminal.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
+import { isPassing } from "./server.ts";
 import type { Session } from "./session.ts";
 import { date } from "./words.ts";
 
@@ -21,19 +23,16 @@ const WHAT = "deliveries";
 export async function deliver(
   id: string,
   { location, path, format, wait, json }: DeliverFlags & { readonly location: string },
-  { server, clock, signal }: Session,
+  session: Session,
 ): Promise<number> {
+  const { server } = session;
   const body = { location, ...(path !== undefined && { path }), ...(format && { format }) };
-  let delivery = await server.extension(WHAT, id, (batch) =>
-    server.openai.post<DeliveryObject>(`${batch}/deliveries`, { body }),
+  // A repeated request must not make a second delivery.
+  const headers = { "idempotency-key": randomUUID() };
+  const made = await server.extension(WHAT, id, (batch) =>
+    server.openai.post<DeliveryObject>(`${batch}/deliveries`, { body, headers }),
   );
-  while (wait && !hasEnded(delivery) && !signal.aborted) {
-    await sleep(clock, ASK_EVERY_MS, signal);
-    if (signal.aborted) break;
-    delivery = await server.extension(WHAT, id, (batch) =>
-      server.openai.get<DeliveryObject>(`${batch}/deliveries/${delivery.id}`),
-    );
-  }
+  const delivery = wait ? await ended(made, session) : made;
   if (wait && !hasEnded(delivery)) {
     note(`\n${printable(delivery.id)} goes on. To see it: batchd deliveries ${printable(id)}`);
     return EXIT.interrupted;
@@ -44,6 +43,32 @@ export async function deliver(
     throw new CommandFailure(delivery.error?.message ?? "the results were not delivered");
   }
   return EXIT.done;
+}
+
+/** Asks until the delivery has ended, also while the server is away, or until Ctrl-C. Returns what is known last. */
+async function ended(
+  delivery: DeliveryObject,
+  { server, clock, signal }: Session,
+): Promise<DeliveryObject> {
+  let latest = delivery;
+  let trouble = "";
+  const { id, batch_id: batchId } = delivery;
+  const path = `/batches/${encodeURIComponent(batchId)}/deliveries/${id}`;
+  while (!hasEnded(latest) && !signal.aborted) {
+    await sleep(clock, ASK_EVERY_MS, signal);
+    if (signal.aborted) break;
+    try {
+      latest = await server.openai.get<DeliveryObject>(path);
+      trouble = "";
+    } catch (error) {
+      if (signal.aborted) break;
+      const problem = isPassing(error) ? server.explain(error) : null;
+      if (problem === null) throw error;
+      if (problem !== trouble) complain(`${problem}; trying again`);
+      trouble = problem;
+    }
+  }
+  return latest;
 }
 
 const hasEnded = ({ status }: DeliveryObject) => status === "delivered" || status === "failed";

@@ -1,8 +1,11 @@
 /** The commands on deliveries, against a real server and a real folder. */
+
 import { readdirSync } from "node:fs";
+import { createServer, request } from "node:http";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runCommand } from "../support/command.ts";
+import { listening } from "../support/listening.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -25,4 +28,40 @@ test("the command delivers the results of a batch, waits for them, and lists whe
   const refused = await run("deliver", id, "nowhere");
   expect(refused.code).not.toBe(0);
   expect(refused.stderr).toContain("nowhere");
+});
+
+test("the command waits for a delivery while its server is away, and makes no second one", async () => {
+  using folder = temporaryFolder("batchd-share-");
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { locations: [{ name: "share", kind: "folder", path: folder.path, access: "write" }] },
+  });
+  const { id } = await service.run(chatLines(2));
+  let lost = 0;
+  // What a load balancer says while its server starts again, also of a request that was carried out.
+  const balancer = createServer((asked, answer) => {
+    const { method, url, headers } = asked;
+    const passed = request(`${service.url}${url}`, { method, headers }, (from) => {
+      const isLost = url?.includes("/deliveries") && ++lost <= 8 && lost !== 2;
+      if (isLost) answer.writeHead(503, { "retry-after-ms": "1" }).end();
+      else from.pipe(answer.writeHead(from.statusCode ?? 500, from.headers));
+      if (isLost) from.resume();
+    });
+    asked.pipe(passed);
+  });
+  const url = `http://127.0.0.1:${await listening(balancer)}/v1`;
+  const { code, stdout, stderr } = await runCommand([
+    "deliver",
+    id,
+    "share",
+    "--wait",
+    "--url",
+    url,
+  ]);
+  expect(stderr).toMatch(/^batchd: .*503.*; trying again\n$/);
+  expect(stdout).toContain(join(folder.path, id));
+  expect(code).toBe(0);
+  const { data } = await service.openai.get<{ data: unknown[] }>(`/batches/${id}/deliveries`);
+  expect(data).toHaveLength(1);
 });
