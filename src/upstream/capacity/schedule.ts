@@ -144,11 +144,12 @@ export class Schedule {
 
 type Window = ScheduleConfig["windows"][number];
 
-/** Returns one span for each day on which the window begins. */
+/** Returns one span for each day on which the window begins. It ends at the first `to` after its beginning. */
 function spansOf({ days, from, to }: Window): Span[] {
   const fromMinute = minuteOfDay(from);
   const toMinute = minuteOfDay(to);
-  const lastMinutes = toMinute > fromMinute ? toMinute : toMinute + DAY_MINUTES;
+  const daysLater = Math.floor((fromMinute - toMinute) / DAY_MINUTES) + 1;
+  const lastMinutes = toMinute + daysLater * DAY_MINUTES;
   return (days ?? WEEK).map((day) => {
     const midnight = WEEK.indexOf(day) * DAY_MINUTES;
     const start = midnight + fromMinute;

@@ -88,6 +88,13 @@ describe("batch lines go", () => {
     expect(schedule.concurrencyAt(utc("2026-03-05T08:00"))).toBe(OUTSIDE);
   });
 
+  test("for the whole next day when a window goes from the end of its day to the start of a day", () => {
+    const schedule = scheduleOf("UTC", { days: ["wed"], from: "24:00", to: "00:00" });
+    expect(shown(schedule.opensAtMs(utc("2026-03-04T12:00")))).toBe("2026-03-05T00:00");
+    expect(schedule.concurrencyAt(utc("2026-03-05T23:59"))).toBe(INSIDE);
+    expect(schedule.concurrencyAt(utc("2026-03-06T00:00"))).toBe(OUTSIDE);
+  });
+
   test("by the clock of the time zone, in summer and in winter", () => {
     const schedule = scheduleOf("Europe/Berlin", { from: "20:00", to: "06:00" });
     expect(shown(schedule.opensAtMs(utc("2026-01-15T12:00")))).toBe("2026-01-15T19:00");
@@ -178,6 +185,8 @@ function isOpenByText(zone: string, windows: readonly Window[]): (atMs: number) 
     const today = WEEKDAYS.indexOf(weekday as Weekday);
     const yesterday = WEEKDAYS[(today + 6) % 7]!;
     return windows.some(({ days = WEEKDAYS, from, to }) => {
+      // A window from the end of its day has begun yesterday at the latest, and is open from today's first minute on.
+      if (from === "24:00") return days.includes(yesterday) && (time < to || to === "00:00");
       const isToday = days.includes(WEEKDAYS[today]!) && from <= time && (time < to || to <= from);
       const isSinceYesterday = days.includes(yesterday) && to <= from && time < to;
       return isToday || isSinceYesterday;
