@@ -11,7 +11,7 @@ import {
   onOneLine,
   outcomeLine,
 } from "../../src/batch/outcome.ts";
-import { jsonText, stringText } from "../support/json-arbitraries.ts";
+import { isReadBack, jsonText, stringText } from "../support/json-arbitraries.ts";
 
 const LINE_NUMBER = 0x1f;
 
@@ -27,6 +27,7 @@ const answered = (status: number, body: string, requestId: string | null = null)
   body: Buffer.from(body),
 });
 
+const parsedText = jsonText.filter(isReadBack);
 const CUSTOM_ID = Buffer.from('"a"');
 const parsed = (line: Buffer) => JSON.parse(line.toString()) as Record<string, unknown>;
 
@@ -52,7 +53,7 @@ describe("an answer in the output", () => {
 
   test("is one line of JSON that says the same", () => {
     fc.assert(
-      fc.property(jsonText, stringText, fc.string(), (body, customId, requestId) => {
+      fc.property(parsedText, stringText, fc.string(), (body, customId, requestId) => {
         const line = lineFor(Buffer.from(customId), answered(200, body, requestId));
         expect(newlinesIn(line)).toBe(1);
         expect(line.at(-1)).toBe(0x0a);
