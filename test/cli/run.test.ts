@@ -3,14 +3,12 @@ import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
   existsSync,
-  mkdirSync,
   mkdtempSync,
   openSync,
   readdirSync,
   readFileSync,
   rmSync,
   symlinkSync,
-  watch,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
@@ -23,7 +21,7 @@ import { mountSmallDisk } from "../support/small-disk.ts";
 import { TerminalSession } from "../support/terminal.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
-const BALLAST_FILES = 5_000;
+const AT_RENAME = new URL("../support/fixtures/kill-at-rename.ts", import.meta.url).href;
 
 let folder: string;
 let upstream: TestUpstream;
@@ -87,16 +85,15 @@ test("a run that is killed goes on with the lines that have no answer, and leave
   );
 });
 
-test("a run that is killed while it removes its folder has ended, and is not begun again", async () => {
+test("a run that is killed before it has removed its folder has ended, and is not begun again", async () => {
   const { input, output } = given("removed", [chatLine("once", "Hi")]);
-  // A folder takes as long to be removed as it has files.
-  const ballast = join(folder, ".removed.out.jsonl.batchd", "ballast");
-  mkdirSync(ballast, { recursive: true });
-  for (let n = 0; n < BALLAST_FILES; n++) writeFileSync(join(ballast, `${n}`), "");
-  const run = new BatchdProcess(argsOf(input, output), ENV);
-  const watcher = watch(ballast, () => run.signal("SIGKILL"));
+  const run = new BatchdProcess(argsOf(input, output), {
+    ...ENV,
+    NODE_OPTIONS: `--import ${AT_RENAME}`,
+    KILL_AT_RENAME: "after",
+    KILL_AT_RENAME_OF: "/[.]removed[.]out[.]jsonl[.]batchd$",
+  });
   expect((await run.exited()).signal).toBe("SIGKILL");
-  watcher.close();
   const remains = () => readdirSync(folder).filter((name) => name.startsWith(".removed"));
   expect(remains()).toHaveLength(1);
 

@@ -79,7 +79,7 @@ test("what a killed process has left in a folder goes with its batch", async () 
   await using killed = new BatchdProcess(["serve", "--port", "0", "--config", config], {
     NODE_OPTIONS: `--import ${AT_RENAME}`,
     KILL_AT_RENAME: "before",
-    KILL_AT_RENAME_OF: ".batchd-",
+    KILL_AT_RENAME_OF: "[.]batchd-",
   });
   const baseURL = `${await killed.listening()}/v1`;
   const openai = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 });
