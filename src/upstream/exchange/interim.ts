@@ -12,6 +12,9 @@ import { type Connector, HeadersOverflowError } from "./undici.ts";
 /** 101 changes the protocol, so it is final. */
 const INTERIM = /^HTTP\/1\.[01] 1(?!01)\d\d[ \r]/;
 const INTERIM_CHARACTERS = "HTTP/1.1 100 ".length;
+/** The place of the first digit of the status, and that of every interim answer. */
+const DIGIT_AT = "HTTP/1.1 ".length;
+const INTERIM_DIGIT = "1".charCodeAt(0);
 /** What every interim answer begins with. */
 const STARTS = ["HTTP/1.1 1", "HTTP/1.0 1"];
 /** The parser judges a longer head. */
@@ -64,6 +67,8 @@ function skipInterimOn(socket: Socket): void {
 function afterInterim(bytes: Buffer): Buffer | null {
   let rest = bytes;
   while (rest.length > 0) {
+    // Most answers end the look here, and each one passes.
+    if (rest.length > DIGIT_AT && rest[DIGIT_AT] !== INTERIM_DIGIT) return rest;
     const start = rest.toString("latin1", 0, INTERIM_CHARACTERS);
     if (start.length < INTERIM_CHARACTERS) return mayBecome(start) ? null : rest;
     if (!INTERIM.test(start)) return rest;
