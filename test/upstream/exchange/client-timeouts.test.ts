@@ -44,14 +44,15 @@ test.each([
 
 test("the time for the whole answer counts whatever the others are", async () => {
   const settings = {
-    timeout_seconds: 0.06,
+    // The connection counts too, and takes some time on a busy machine.
+    timeout_seconds: 0.8,
     first_byte_timeout_seconds: 30,
     idle_timeout_seconds: 30,
   };
-  for (const answer of [sayNothing, stopAfterHeaders, stopInTheMiddle]) {
-    const client = await setUp(settings, answer);
-    expect(await send(client, { body })).toEqual({ kind: "timed_out", afterMs: 60 });
-  }
+  const answers = [sayNothing, stopAfterHeaders, stopInTheMiddle];
+  const clients = await Promise.all(answers.map((answer) => setUp(settings, answer)));
+  const outcomes = await Promise.all(clients.map((client) => send(client, { body })));
+  expect(outcomes).toEqual(answers.map(() => ({ kind: "timed_out", afterMs: 800 })));
 });
 
 test("a connection that is not made in time is no connection, and its target saw nothing", async () => {
