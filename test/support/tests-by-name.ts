@@ -12,7 +12,6 @@ const HELD_BY: Readonly<Record<string, string>> = {
   "chunk-start.ts": "test/engine/damage.test.ts",
   "chunk-trace.ts": "test/telemetry/tracing.test.ts",
   "common-failures.ts": "test/engine/dispatch/waiting.test.ts",
-  "dispatch/runnable-list.ts": "test/engine/dispatch/scheduler.test.ts",
   // It has types only.
   "dispatch/running-chunk.ts": "test/engine/dispatch/scheduler.test.ts",
   "derived-lines.ts": "test/engine/deriving.test.ts",

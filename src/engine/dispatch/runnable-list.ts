@@ -112,10 +112,10 @@ export class RunnableList {
 
   #logUnserved(unserved: ReadonlySet<string>): void {
     const { log, upstreams } = this.#deps;
-    for (const model of unserved) {
-      if (this.#unserved.has(model) || upstreams.isServedElsewhere(model)) continue;
-      log.warn({ model }, "route.unserved");
+    const nowhere = [...unserved].filter((model) => !upstreams.isServedElsewhere(model));
+    for (const model of nowhere) {
+      if (!this.#unserved.has(model)) log.warn({ model }, "route.unserved");
     }
-    this.#unserved = unserved;
+    this.#unserved = new Set(nowhere);
   }
 }
