@@ -5,18 +5,12 @@ import type { SourceFile } from "./source-tree.ts";
 const HELD_BY: Readonly<Record<string, string>> = {
   // A step that fails counts against its batch, and its lease runs out.
   "batch-run.ts": "test/engine/intake.test.ts",
-  "chunk-records.ts": "test/engine/merge.test.ts",
   // The tests cover a chunk that is closed, released or lost, after a drain, a cancellation and a crash.
   "chunk-runner.ts": "test/engine/restart.test.ts",
   // A run that fails counts against its chunk, and the lease of the chunk runs out.
   "chunk-start.ts": "test/engine/damage.test.ts",
-  "chunk-trace.ts": "test/telemetry/tracing.test.ts",
-  "common-failures.ts": "test/engine/dispatch/waiting.test.ts",
   // It has types only.
   "dispatch/running-chunk.ts": "test/engine/dispatch/scheduler.test.ts",
-  "derived-lines.ts": "test/engine/deriving.test.ts",
-  "source-lines.ts": "test/engine/merged-lines.test.ts",
-  "filled-line.ts": "test/engine/deriving.test.ts",
   "expiry.ts": "test/engine/file-expiry.test.ts",
   // Every server shows the same of a batch, from the reports of all.
   "fleet-view.ts": "test/engine/replica-report.test.ts",
@@ -37,10 +31,6 @@ const HELD_BY: Readonly<Record<string, string>> = {
   "purging.ts": "test/http/projects.test.ts",
   // A batch goes on when its quota is changed, and lines next to a budget wait for those before them.
   "spending-meter.ts": "test/http/budgets.test.ts",
-  // A line whose body came before has the row of the first one, also where the input or the journal is damaged.
-  "repeated-lines.ts": "test/engine/duplicate-rows.test.ts",
-  // Each line has one row, in the order of the input, whatever its route.
-  "route-rows.ts": "test/engine/merge.test.ts",
   "sending.ts": "test/engine/pass-through.test.ts",
   "served-models.ts": "test/engine/check-models.test.ts",
 };
