@@ -16,17 +16,6 @@ const HELD_BY: Readonly<Record<string, string>> = {
   "fleet-view.ts": "test/engine/replica-report.test.ts",
   // One replica removes, ends windows and forecasts; another one follows it.
   "housekeeping.ts": "test/engine/fleet.test.ts",
-  // A sample is spread over its file, and a long line is counted as it comes.
-  "input-lines.ts": "test/engine/sampling.test.ts",
-  "input-reading.ts": "test/engine/validation-extremes.test.ts",
-  "input-walk.ts": "test/engine/line-page.test.ts",
-  "journal-windows.ts": "test/store/statements.test.ts",
-  // The body goes out as it was written, with the model that the batch names.
-  "line-request.ts": "test/engine/pass-through.test.ts",
-  // Long lines are the ones that are read in slices.
-  "parsed-line.ts": "test/engine/validation-extremes.test.ts",
-  // What answers took, how long, and what failed is in the course of a batch.
-  "pending-records.ts": "test/http/progress.test.ts",
   // Everything that a deleted project had is gone from the database and from the disk.
   "purging.ts": "test/http/projects.test.ts",
   // A batch goes on when its quota is changed, and lines next to a budget wait for those before them.
