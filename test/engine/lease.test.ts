@@ -1,16 +1,11 @@
 /** Work is done by the replica that holds its lease: see test/support/replicas.ts. */
 
-import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import Database from "better-sqlite3";
 import { expect, test } from "vitest";
-import { amountOf } from "../../src/batch/price.ts";
-import { UNLIMITED } from "../../src/config/projects.ts";
 import { Leases } from "../../src/engine/lease.ts";
-import { meterFor } from "../../src/engine/spending-meter.ts";
-import { openSqliteStore } from "../../src/store/sqlite/store.ts";
-import { Events } from "../support/events.ts";
 import { FakeClock } from "../support/fake-clock.ts";
+import { leasesBench } from "../support/leases.ts";
 import {
   HEARTBEAT_MS,
   LEASE_OVER_MS,
@@ -19,17 +14,9 @@ import {
   startReplicas,
 } from "../support/replicas.ts";
 import { chatLines } from "../support/service.ts";
-import {
-  claimBy,
-  claimFirst,
-  NOW_MS,
-  startBatch,
-  temporaryFolder,
-} from "../support/store-builders.ts";
+import { claimBy, claimFirst, NOW_MS } from "../support/store-builders.ts";
 import { unobserved } from "../support/unobserved.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
-
-/** It comes at once, but a busy machine may need time for it. */
 
 const ALL_ONCE = { total: 4, completed: 4, failed: 0 };
 
@@ -206,37 +193,6 @@ test("a batch whose validation takes longer than a lease stays with the replica 
   expect(upstream.total).toBe(4);
 });
 
-/** The leases of one process on a store that has a batch with chunks of two routes, without the loops around them. */
-async function leasesBench(fields: Parameters<typeof startBatch>[2] = {}) {
-  const dir = temporaryFolder("batchd-leases-");
-  const clock = new FakeClock(NOW_MS);
-  const opened = await openSqliteStore({ path: join(dir.path, "batchd.sqlite"), clock });
-  if (!opened.ok) throw new Error(opened.problem);
-  const { store } = opened;
-  const leases = new Leases({
-    store,
-    clock,
-    owner: "us",
-    stopGraceMs: 5_000,
-    leaseTtlMs: 30_000,
-    ...unobserved(),
-  });
-  const { batch } = await startBatch(store, ["a", "b"], fields);
-  const claim = async (route: string) =>
-    claimFirst(store, { ...(await leases.claim()), batchId: batch.id, model: route });
-  return {
-    store,
-    clock,
-    leases,
-    batch,
-    claim,
-    async [Symbol.asyncDispose]() {
-      await store.close();
-      dir[Symbol.dispose]();
-    },
-  };
-}
-
 test("a lease is over by the clock of the store, whatever date the machines of its workers show", async () => {
   await using bench = await leasesBench();
   const { leases, clock, store, batch, claim } = bench;
@@ -270,30 +226,6 @@ test("a claim after a pause comes after the renewal, even when the claim is the 
   clock.advance(60 * 60 * 1000);
   expect(await claim("a")).toBeNull();
   expect(run.endReason).toBeNull();
-});
-
-test("after a pause of the machine, what a chunk has reserved is not granted to another", async () => {
-  await using bench = await leasesBench({ budget: "10" });
-  const { leases, clock, store, claim } = bench;
-  const deps = {
-    store,
-    leases,
-    clock,
-    log: new Events().log,
-    rulesOf: () => UNLIMITED,
-  };
-  const meterOf = async (route: string) => {
-    const claimed = (await claim(route))!;
-    const run = leases.holdChunk(claimed.lease, claimed.batch.budget);
-    const meter = meterFor({ claimed, run, flush: async () => {} }, deps)!;
-    return { run, admit: (cost: string) => meter.admit({ tokens: 1, cost: amountOf(cost) }) };
-  };
-  const [one, other] = [await meterOf("a"), await meterOf("b")];
-  expect(await one.admit("9")).toBe(true);
-  clock.advance(60 * 60 * 1000);
-  const admitted = other.admit("2");
-  other.run.end("drain", null, clock);
-  expect(await admitted).toBe(false);
 });
 
 test("a run whose claim was still on its way when the process began to leave ends with the others", async () => {

@@ -3,8 +3,6 @@ import type { SourceFile } from "./source-tree.ts";
 
 /** The files whose guarantees need others around them, with the tests that hold them. */
 const HELD_BY: Readonly<Record<string, string>> = {
-  // A step that fails counts against its batch, and its lease runs out.
-  "batch-run.ts": "test/engine/intake.test.ts",
   // The tests cover a chunk that is closed, released or lost, after a drain, a cancellation and a crash.
   "chunk-runner.ts": "test/engine/restart.test.ts",
   // A run that fails counts against its chunk, and the lease of the chunk runs out.
@@ -16,10 +14,6 @@ const HELD_BY: Readonly<Record<string, string>> = {
   "fleet-view.ts": "test/engine/replica-report.test.ts",
   // One replica removes, ends windows and forecasts; another one follows it.
   "housekeeping.ts": "test/engine/fleet.test.ts",
-  // Everything that a deleted project had is gone from the database and from the disk.
-  "purging.ts": "test/http/projects.test.ts",
-  // A batch goes on when its quota is changed, and lines next to a budget wait for those before them.
-  "spending-meter.ts": "test/http/budgets.test.ts",
   "sending.ts": "test/engine/pass-through.test.ts",
   "served-models.ts": "test/engine/check-models.test.ts",
 };

@@ -1,0 +1,83 @@
+/** What a deleted project has left behind goes from the database and the disk, and no other project is touched or held up. */
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { BlobIntents } from "../../src/blobs/blob-intents.ts";
+import { purgeOnce, purgeProjects } from "../../src/engine/purging.ts";
+import { DEFAULT_RULES } from "../../src/store/projects.ts";
+import { openSqliteStore } from "../../src/store/sqlite/store.ts";
+import type { Store } from "../../src/store/store.ts";
+import { openBlobFolder } from "../support/blob-folder.ts";
+import { Events } from "../support/events.ts";
+import { FakeClock } from "../support/fake-clock.ts";
+import {
+  claimChunk,
+  LEASE_TTL_MS,
+  NOW_MS,
+  startBatch,
+  temporaryFolder,
+} from "../support/store-builders.ts";
+
+/** Projects with a batch each, whose inputs are blobs. All but the last one are being deleted. */
+async function projectsBench(names: readonly string[]) {
+  const dir = temporaryFolder("batchd-purging-");
+  const folder = await openBlobFolder();
+  const { blobs } = folder;
+  const clock = new FakeClock(NOW_MS);
+  const opened = await openSqliteStore({ path: join(dir.path, "batchd.sqlite"), clock });
+  if (!opened.ok) throw new Error(opened.problem);
+  const { store } = opened;
+  const events = new Events();
+  const parts = { store, blobs, clock, log: events.log };
+  const blobKeys: string[] = [];
+  for (const project of names) {
+    await store.putProjectUnlessDeleted({
+      name: project,
+      rules: DEFAULT_RULES,
+      createdAtMs: NOW_MS,
+    });
+    const { input } = await startBatch(store, ["llama"], { project });
+    await blobs.putBytes(input.blobKey, [Buffer.from("{}\n")]);
+    blobKeys.push(input.blobKey);
+  }
+  for (const project of names.slice(0, -1)) await store.beginDeletingProjectIfPresent(project);
+  return {
+    deps: { ...parts, intents: new BlobIntents(parts) },
+    store,
+    clock,
+    events,
+    /** Resolves to the projects whose input is still on the disk. */
+    kept: async () => {
+      const found: string[] = [];
+      for await (const { key } of blobs.list("files/")) found.push(key);
+      return names.filter((_, i) => found.includes(blobKeys[i]!));
+    },
+    async [Symbol.asyncDispose]() {
+      await store.close();
+      folder[Symbol.dispose]();
+      dir[Symbol.dispose]();
+    },
+  };
+}
+
+test("a project goes in rounds while a chunk of it is worked on, and one whose round fails holds up no other", async () => {
+  await using bench = await projectsBench(["held", "broken", "next", "kept"]);
+  const { deps, store, clock, events, kept } = bench;
+  const { batch } = await claimChunk(store);
+  expect(batch.project).toBe("held");
+  const purgeProject: Store["purgeProject"] = (name) =>
+    name === "broken" ? Promise.reject(new Error("it failed")) : store.purgeProject(name);
+  const failing = {
+    ...deps,
+    store: Object.assign(Object.create(store), { purgeProject }) as Store,
+  };
+
+  await purgeProjects(["held", "broken", "next"], failing);
+  expect(await kept()).toEqual(["held", "broken", "kept"]);
+  expect(events.count("sweep.failed", { thing: "broken" })).toBe(1);
+  expect(await purgeOnce("held", deps)).toBeGreaterThan(0);
+
+  clock.advance(LEASE_TTL_MS);
+  expect(await purgeOnce("held", deps)).toBe(0);
+  expect(await purgeOnce("broken", deps)).toBe(0);
+  expect(await kept()).toEqual(["kept"]);
+});

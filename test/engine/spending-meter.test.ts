@@ -1,0 +1,81 @@
+/** No two chunks spend the same part of a budget, and a line that fits later waits instead of ending its chunk. */
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { amountOf } from "../../src/batch/price.ts";
+import type { Spending } from "../../src/batch/spending.ts";
+import { UNLIMITED } from "../../src/config/projects.ts";
+import { meterFor } from "../../src/engine/spending-meter.ts";
+import { Events } from "../support/events.ts";
+import { leasesBench } from "../support/leases.ts";
+import { claimFirst, startBatch } from "../support/store-builders.ts";
+
+const costing = (cost: string): Spending => ({ tokens: 1, cost: amountOf(cost) });
+
+let bench: Awaited<ReturnType<typeof leasesBench>>;
+beforeAll(async () => {
+  bench = await leasesBench();
+});
+afterAll(() => bench[Symbol.asyncDispose]());
+
+/** A batch with the budget, and the meters of its chunks. `flushCount` counts how often a meter asked for durable records. */
+async function metered(budget: string | null) {
+  const { store, leases, clock } = bench;
+  const { batch } = await startBatch(store, ["a", "b"], { budget });
+  const events = new Events();
+  const deps = { store, leases, clock, log: events.log, rulesOf: () => UNLIMITED };
+  const all = { batch, events, flushCount: 0, meterOf };
+  async function meterOf(model: string) {
+    const claim = { ...(await leases.claim()), batchId: batch.id, model };
+    const claimed = (await claimFirst(store, claim))!;
+    const run = leases.holdChunk(claimed.lease, claimed.batch.budget);
+    const flush = async () => void all.flushCount++;
+    return { claimed, run, meter: meterFor({ claimed, run, flush }, deps) };
+  }
+  return all;
+}
+
+test("a chunk of a batch without a budget, in a project without quotas, has no meter", async () => {
+  const chunks = await metered(null);
+  expect((await chunks.meterOf("a")).meter).toBeNull();
+});
+
+test("where there is room, the first line asks for all lines of its chunk, and those after it do not ask", async () => {
+  const chunks = await metered("1000");
+  const { meter, claimed } = await chunks.meterOf("a");
+  expect(claimed.chunk.lineCount).toBe(10);
+  expect(await meter!.admit(costing("1"))).toBe(true);
+  const later = Array.from({ length: 9 }, () => meter!.admit(costing("1")));
+  expect(later).toEqual(later.map(() => true));
+});
+
+test("a line that fits only if those before it take less waits for their records, and goes out then", async () => {
+  const chunks = await metered("10");
+  const { meter, run } = await chunks.meterOf("a");
+  expect(await meter!.admit(costing("6"))).toBe(true);
+  const waiting = meter!.admit(costing("6"));
+  await bench.clock.asleep(1, bench.clock.nowMs());
+  expect(chunks.flushCount).toBe(1);
+  meter!.settle(costing("6"));
+  bench.clock.advance(2_000);
+  expect(await waiting).toBe(true);
+  expect(run.endReason).toBeNull();
+});
+
+test("a line that does not fit by itself pauses its batch and ends the run", async () => {
+  const chunks = await metered("10");
+  const { batch, events } = chunks;
+  const { meter, run } = await chunks.meterOf("a");
+  expect(await meter!.admit(costing("11"))).toBe(false);
+  expect(run.endReason).toBe("pause");
+  expect((await bench.store.findBatch(batch))?.paused).toMatchObject({ reason: "budget" });
+  expect(events.count("batch.paused", { batch: batch.id, reason: "budget" })).toBe(1);
+});
+
+test("after a pause of the machine, what a chunk has reserved is not granted to another", async () => {
+  const chunks = await metered("10");
+  const [one, other] = [await chunks.meterOf("a"), await chunks.meterOf("b")];
+  expect(await one.meter!.admit(costing("9"))).toBe(true);
+  bench.clock.advance(60 * 60 * 1000);
+  const admitted = other.meter!.admit(costing("2"));
+  other.run.end("drain", null, bench.clock);
+  expect(await admitted).toBe(false);
+});
