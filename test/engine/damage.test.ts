@@ -3,7 +3,6 @@ import { readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { describe, expect, test } from "vitest";
-import { FakeClock } from "../support/fake-clock.ts";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -167,103 +166,6 @@ test("a batch whose input is gone before it is validated fails, and says why", a
   expect(batch.errors?.data).toMatchObject([{ code: "input_unreadable", line: null }]);
 });
 
-test("a batch whose input is lost while it runs ends, with a row for each line", async () => {
-  const clock = new FakeClock();
-  using dir = temporaryFolder("batchd-damage-");
-  await using upstream = await startUpstream();
-  const options = { upstreamUrl: upstream.url, dataDir: dir.path, clock };
-  const noGrace = { engine: { drain_grace_seconds: 0 } };
-  const before = await startTestService({ ...options, config: noGrace });
-  upstream.hold();
-  const { id, input_file_id } = await before.submit(chatLines(4));
-  await upstream.reached(4);
-  await before.close();
-  await rm(blobPath(dir.path, `files/${input_file_id}`));
-
-  await using after = await startTestService(options);
-  const batch = await endsAfterTries(after, { id, clock });
-
-  expect(batch.status).toBe("completed");
-  expect(batch.request_counts).toEqual({ total: 4, completed: 0, failed: 4 });
-  const rows = await after.rows(batch.error_file_id);
-  expect(rows.map(({ custom_id, error }) => [custom_id, error?.code])).toEqual(
-    ids(4).map(() => [null, "input_unreadable"]),
-  );
-  expect(rows.map(({ error }) => error?.message.match(/\d+/)?.[0])).toEqual(["1", "2", "3", "4"]);
-});
-
-test("where the end of a mixed input is lost, the lines before it are named in their rows", async () => {
-  const clock = new FakeClock();
-  using dir = temporaryFolder("batchd-damage-");
-  await using upstream = await startUpstream();
-  const options = {
-    clock,
-    dataDir: dir.path,
-    config: {
-      engine: { drain_grace_seconds: 0 },
-      limits: { allow_mixed_models: true },
-      upstreams: ["one", "two"].map((name) => ({ name, base_url: upstream.url, models: [name] })),
-    },
-  };
-  const before = await startTestService(options);
-  upstream.hold();
-  const { id, input_file_id } = await before.submit(
-    ids(6).map((line, i) => chatLine(line, "fine", { model: ["one", "two"][i % 2]! })),
-  );
-  await upstream.reached(6);
-  await before.close();
-  const path = blobPath(dir.path, `files/${input_file_id}`);
-  const text = await readFile(path, "utf8");
-  await truncate(path, text.indexOf("line-5"));
-
-  await using after = await startTestService(options);
-  const batch = await endsAfterTries(after, { id, clock, chunkCount: 2 });
-
-  expect(batch.request_counts).toEqual({ total: 6, completed: 0, failed: 6 });
-  const rows = await after.rows(batch.error_file_id);
-  expect(rows.map(({ custom_id, error }) => [custom_id, error?.code])).toEqual([
-    ...ids(4).map((line) => [line, "internal_error"]),
-    [null, "input_unreadable"],
-    [null, "input_unreadable"],
-  ]);
-});
-
-test("a line that fails in every try gets a row, and the others of its chunk their answers", async () => {
-  const clock = new FakeClock();
-  await using upstream = await startUpstream();
-  await using other = await startUpstream();
-  other.hold();
-  await using service = await startTestService({
-    clock,
-    upstreamUrl: other.url,
-    config: { engine: { drain_grace_seconds: 0 } },
-  });
-  const { id, input_file_id } = await service.submit([
-    ...chatLines(1),
-    chatLine("bad", "to be spoiled"),
-    chatLine("last", "fine"),
-  ]);
-  await other.reached(3);
-  await service.close();
-  const path = blobPath(service.dataDir, `files/${input_file_id}`);
-  const text = await readFile(path, "utf8");
-  await writeFile(path, text.replace('"custom_id":"bad"', '"custom_ix":"bad"'));
-
-  await using after = await startTestService({
-    clock,
-    upstreamUrl: upstream.url,
-    dataDir: service.dataDir,
-  });
-  const batch = await endsAfterTries(after, { id, clock });
-
-  expect(batch.request_counts).toEqual({ total: 3, completed: 2, failed: 1 });
-  expect(upstream.total).toBe(2);
-  expect(await after.rows(batch.error_file_id)).toMatchObject([
-    { custom_id: null, error: { code: "input_unreadable" } },
-  ]);
-  expect(after.events.count("chunk.given_up", { batch: id, lines: 1 })).toBe(1);
-});
-
 /** A batch of which the chunk of one model is closed, while the other's is not answered yet. */
 async function twoModels() {
   const upstream = await startUpstream();
@@ -313,19 +215,3 @@ const tokensIn = (rows: Awaited<ReturnType<TestService["rows"]>>) =>
     const body = response!.body as { usage: { total_tokens: number } };
     return sum + body.usage.total_tokens;
   }, 0);
-
-/** Lets the lease of each failed try run out. */
-async function endsAfterTries(
-  service: TestService,
-  { id, clock, chunkCount = 1 }: { id: string; clock: FakeClock; chunkCount?: number },
-) {
-  const end = service.ended(id);
-  for (let failed = 1; failed <= 5; failed++) {
-    await service.events.reached("chunk.failed", { batch: id, count: failed * chunkCount });
-    // The lease is free again only once the run is over in every respect.
-    await clock.asleep(1, clock.nowMs());
-    clock.advance(31_000);
-  }
-  await service.events.reached("chunk.given_up", { batch: id });
-  return end;
-}

@@ -1,66 +1,5 @@
-/** What replicas report to each other decides what every one of them shows of a batch. Processes on one PostgreSQL. */
-import { afterAll, describe, expect, test } from "vitest";
-import type { BatchObject } from "../../src/contract/batch.ts";
+import { expect, test } from "vitest";
 import { decodeReport, encodeReport } from "../../src/engine/replica-report.ts";
-import { Fleet, type Member, submit } from "../support/fleet.ts";
-import { sharePostgres } from "../support/postgres.ts";
-import type { TestUpstream } from "../support/upstream.ts";
-
-const MEASURED_SECONDS = 5;
-/** A look asks every server twice. */
-const SELDOM = { interval: 250 };
-
-const postgres = await sharePostgres("the reports of replicas");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
-
-type Extension = BatchObject["x_batchd"];
-
-const extensionAt = async ({ openai }: Member, id: string): Promise<Extension> =>
-  ((await openai.batches.retrieve(id)) as unknown as BatchObject).x_batchd;
-
-const listedAt = async ({ openai }: Member, id: string): Promise<Extension | undefined> =>
-  ((await openai.batches.list()).data as unknown as BatchObject[]).find((each) => each.id === id)
-    ?.x_batchd;
-
-/** Resolves to what all of them show, once it is as wanted. */
-async function shownAlike(
-  members: readonly Member[],
-  id: string,
-  isWanted: (shown: Extension) => boolean,
-): Promise<Extension> {
-  let shown: Extension | undefined;
-  const look = async () => {
-    const [first, ...others] = await Promise.all([
-      ...members.map((each) => extensionAt(each, id)),
-      ...members.map((each) => listedAt(each, id)),
-    ]);
-    shown = first;
-    // Two looks may have a change between them.
-    const isAlike = others.every((each) => JSON.stringify(each) === JSON.stringify(first));
-    return isAlike && shown !== undefined && isWanted(shown);
-  };
-  await expect.poll(look, SELDOM).toBe(true);
-  return shown!;
-}
-
-/**
- * Measures how long the lines that are left take at the speed of the last seconds, which is lower on a busy machine. It
- * returns NaN until it has seen some seconds.
- */
-function secondsLeftAt(upstream: TestUpstream, lineCount: number): () => number {
-  const seen: { readonly atSeconds: number; readonly total: number }[] = [];
-  return () => {
-    const atSeconds = performance.now() / 1000;
-    const { total } = upstream;
-    seen.push({ atSeconds, total });
-    const before = seen.findLast((each) => atSeconds - each.atSeconds > MEASURED_SECONDS);
-    if (before === undefined) return Number.NaN;
-    const linesPerSecond = (total - before.total) / (atSeconds - before.atSeconds);
-    return (lineCount - total) / linesPerSecond;
-  };
-}
 
 test("a report of another format is skipped", () => {
   const report = {
@@ -73,40 +12,4 @@ test("a report of another format is skipped", () => {
   expect(decodeReport(encodeReport(report))).toEqual(report);
   expect(decodeReport("{}")).toBeNull();
   expect(decodeReport('{"format":0,"isWorker":true}')).toBeNull();
-});
-
-describe.skipIf(postgres === null)("x_batchd", () => {
-  test("shows the same at every API server: the end and the place in the queue", async () => {
-    await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });
-    const upstream = await fleet.upstream();
-    const fields = { max_concurrency: 4, min_concurrency: 4, interactive_reserve: 0 };
-    const apis = await Promise.all([fleet.api(), fleet.api()]);
-    await Promise.all([fleet.worker({ upstream, fields }), fleet.worker({ upstream, fields })]);
-    const lineCount = 6_000;
-    const id = await submit(apis[0], lineCount, 100);
-    const { waiting, queue_position } = await shownAlike(apis, id, ({ eta }) => eta !== null);
-    expect([waiting, queue_position]).toEqual([null, 0]);
-    // Both workers together decide the end. One alone has half of the lines a second.
-    const secondsLeft = secondsLeftAt(upstream, lineCount);
-    const ratio = async () => {
-      const eta = ((await extensionAt(apis[1], id)).eta ?? 0) - Date.now() / 1000;
-      return eta / secondsLeft();
-    };
-    await expect.poll(ratio, SELDOM).toBeGreaterThan(0.7);
-    await expect.poll(ratio, SELDOM).toBeLessThan(1.6);
-  });
-
-  test("says why a batch waits, also at a server that has no upstream, and when no replica works at all", async () => {
-    await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });
-    const api = await fleet.api();
-    const down = { base_url: "http://127.0.0.1:9/v1" };
-    const worker = await fleet.worker({ fields: down });
-    const id = await submit(api, 3);
-    const shown = await shownAlike([api], id, (each) => each.waiting?.reason === "upstream_down");
-    expect([shown.waiting?.upstream_error, shown.at_risk]).toEqual(["connection refused", true]);
-    // A replica that takes over goes on counting.
-    await worker.batchd.kill();
-    const alone = await shownAlike([api], id, (each) => each.waiting?.reason === "not_served");
-    expect(alone.waiting?.since).toBeGreaterThanOrEqual(shown.waiting!.since);
-  });
 });

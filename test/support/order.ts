@@ -28,7 +28,7 @@ const HEAVIEST: readonly string[] = [
   "test/crash/pipelines.test.ts",
   "test/http/quotas.test.ts",
   "test/cli/streams.test.ts",
-  "test/engine/replica-report.test.ts",
+  "test/engine/fleet-view.test.ts",
   "test/engine/capacity-sharing.test.ts",
   "test/dispatch/batches.test.ts",
   "test/bucket/transfers.test.ts",

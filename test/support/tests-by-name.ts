@@ -5,15 +5,9 @@ import type { SourceFile } from "./source-tree.ts";
 const HELD_BY: Readonly<Record<string, string>> = {
   // The tests cover a chunk that is closed, released or lost, after a drain, a cancellation and a crash.
   "chunk-runner.ts": "test/engine/restart.test.ts",
-  // A run that fails counts against its chunk, and the lease of the chunk runs out.
-  "chunk-start.ts": "test/engine/damage.test.ts",
   // It has types only.
   "dispatch/running-chunk.ts": "test/engine/dispatch/scheduler.test.ts",
   "expiry.ts": "test/engine/file-expiry.test.ts",
-  // Every server shows the same of a batch, from the reports of all.
-  "fleet-view.ts": "test/engine/replica-report.test.ts",
-  // One replica removes, ends windows and forecasts; another one follows it.
-  "housekeeping.ts": "test/engine/fleet.test.ts",
   "sending.ts": "test/engine/pass-through.test.ts",
   "served-models.ts": "test/engine/check-models.test.ts",
 };
