@@ -111,8 +111,8 @@ const BREAKS: Record<
     ["x.config.ts", "a\n".repeat(401), "x.config.ts has 401 lines"],
   ],
   "each file of the engine has a test of its name": [
-    ["src/engine/x.ts", "", "src/engine/x.ts has no test"],
-    ["test/engine/sending.test.ts", "", "sending.ts needs no entry"],
+    ["src/engine/x.ts", "export const a = 1;", "src/engine/x.ts has no test"],
+    ["src/engine/dispatch/y.ts", "class A {}", "src/engine/dispatch/y.ts has no test"],
   ],
   "no folder hides behind an index.ts": [["src/engine/index.ts", "", "src/engine/index.ts"]],
   "comments and names of tests name their subject": [
@@ -144,6 +144,7 @@ describe("a planted break is found, and nothing else", () => {
         text: '// process.env, once\n/* Date.now() */\nprocess.exitCode = 1;\nconst a = Buffer.from("../http/app.ts");',
       },
       { path: "src/engine/y.ts", text: "a\n".repeat(400) },
+      { path: "src/engine/types.ts", text: "// const\nexport interface A {\n  const: 1;\n}" },
       ...["x", "y"].map((name) => ({ path: `test/engine/${name}.test.ts`, text: "" })),
       {
         path: "src/http/y.ts",

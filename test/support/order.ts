@@ -46,7 +46,7 @@ const HEAVIEST: readonly string[] = [
   "test/engine/finished-lines.test.ts",
   "test/cli/client-elsewhere.test.ts",
   "test/engine/dispatch/waiting.test.ts",
-  "test/engine/check-models.test.ts",
+  "test/engine/served-models.test.ts",
   "test/engine/fleet-fairness.test.ts",
   "test/deliveries/client-buckets.test.ts",
   "test/engine/refusals.test.ts",
