@@ -3,7 +3,7 @@
  * direction of a text hide what it says.
  */
 
-/** Control characters, and those that change the direction of a text or are not visible. */
+/** Matches control characters, and those that change the direction of a text or are not visible. */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 
 const escaped = (text: string) =>
@@ -14,6 +14,6 @@ const escaped = (text: string) =>
 /** Returns the text with an escape of JSON for each character that is not printed, line breaks included. */
 export const printable = (text: string): string => text.replace(UNPRINTABLE, escaped);
 
-/** Like {@link printable}, for text of several lines. Escapes in JSON keep their meaning. */
+/** Does what {@link printable} does, for text of several lines. Escapes in JSON keep their meaning. */
 export const printableLines = (text: string): string =>
   text.replace(UNPRINTABLE, (each) => (each === "\n" ? each : escaped(each)));

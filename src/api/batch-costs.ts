@@ -9,7 +9,7 @@ import type { PricedUsage } from "../store/usage.ts";
 export interface BatchCost {
   readonly currency: string;
   readonly soFar: Amount;
-  /** Null before the first answer. */
+  /** It is null before the first answer. */
   readonly projected: Amount | null;
 }
 

@@ -35,7 +35,7 @@ export class Projects {
   #rules: ReadonlyMap<string, ProjectRules> = new Map();
   /** The projects whose data is being deleted. */
   #deleted: readonly string[] = [];
-  /** When each project was last seen to be deleted, as elapsed time, by name. It stays, as requests may outlast a deletion. */
+  /** The elapsed time at which each project was last seen to be deleted. It stays, as requests may outlast a deletion. */
   readonly #seenDeletedAtMs = new Map<string, number>();
 
   constructor(deps: ProjectsDeps) {

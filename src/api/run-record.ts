@@ -8,7 +8,7 @@ import type { BatchCost } from "./batch-costs.ts";
 
 export interface RunParts {
   readonly batch: Batch;
-  /** Null for a batch that ended under a version without run records. */
+  /** It is null for a batch that ended under a version without run records. */
   readonly run: KeptRun | null;
   readonly cost: BatchCost | null;
   /** The files as far as they still exist, for a batch whose commits have kept nothing. */

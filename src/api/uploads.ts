@@ -267,7 +267,7 @@ function assertBytes(bytes: number, maxBytes: number): void {
 const noSuchUpload = (id: string) =>
   new PublicError("not_found", `No such Upload object: ${truncate(id)}`, { param: "id" });
 
-/** No one receives it. */
+/** No client receives it. */
 const clientGone = () =>
   new PublicError("invalid_request", "The client disconnected before its turn.");
 

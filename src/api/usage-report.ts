@@ -28,7 +28,7 @@ export interface UsageSum extends Consumption {
   readonly project: string | null;
   readonly model: string | null;
   readonly day: string | null;
-  /** Null for answers without a price, which have a sum of their own. */
+  /** It is null for answers without a price, which have a sum of their own. */
   readonly currency: string | null;
   readonly cost: Amount;
 }

@@ -145,7 +145,7 @@ export interface Batch {
   readonly source: BatchSource | null;
   /** Whether the input is still to be made of lines of the source. Until then no file has the id of the input. */
   readonly isInputPending: boolean;
-  /** Null for a batch that sends every line, also those with equal bodies. */
+  /** It is null for a batch that sends every line, also those with equal bodies. */
   readonly deduplicated: Duplicates | null;
   /** The places of some lines, in order, from which a reader finds the others. Empty until the batch is validated. */
   readonly lineMarks: readonly LineMark[];

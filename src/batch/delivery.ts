@@ -23,7 +23,7 @@ export interface DeliveryError {
   readonly message: string;
 }
 
-/** Where the results go, and in which form. Either `location` or `s3` is set. */
+/** Says where the results go, and in which form. Either `location` or `s3` is set. */
 export interface DeliveryOrder {
   /** The name of a location of the configuration. */
   readonly location: string | null;

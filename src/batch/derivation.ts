@@ -1,4 +1,4 @@
-/** Which files of a batch the input of another one is made of, and whether it can be. */
+/** Decides which files of a batch the input of another one is made of, and whether it can be. */
 import type { Batch, BatchSource, FileId, MergedFiles, UntrustedId } from "./batch.ts";
 import { parseTemplate } from "./template.ts";
 

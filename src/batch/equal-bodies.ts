@@ -15,7 +15,7 @@
 import { createHash, randomBytes } from "node:crypto";
 import type { Extent } from "./json.ts";
 
-/** Some 100 MB at most. */
+/** So many bodies take 100 MB at most. */
 const MAX_BODIES = 2_000_000;
 /** A digest is kept in four words. */
 const WORDS = 4;

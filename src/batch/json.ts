@@ -40,7 +40,7 @@ export function isSame(bytes: Uint8Array, start: number, end: number, text: Buff
 }
 
 /**
- * True when the string at the extent spells `text` with escapes. `text` is ASCII and has its quotes. The comparison
+ * Whether the string at the extent spells `text` with escapes. `text` is ASCII and has its quotes. The comparison
  * stops at the first difference and allocates nothing: a file may have millions of such keys.
  */
 export function isSpelled(bytes: Buffer, start: number, end: number, text: Buffer): boolean {

@@ -10,7 +10,7 @@ export interface ModelUsage extends Consumption {
   readonly model: string;
   /** The day in UTC at which they went into the journal, as `2026-01-31`. */
   readonly day: string;
-  /** Null while the configuration had no price for the model. */
+  /** It is null while the configuration had no price for the model. */
   readonly price: Price | null;
 }
 

@@ -43,7 +43,7 @@ export interface Answered extends Answer {
   readonly kind: "answered";
   /** The tokens that the answer reports. */
   readonly usage: Usage;
-  /** Left out where the answer was not read for them. */
+  /** It is left out where the answer was not read for them. */
   readonly names?: AnswerNames | undefined;
 }
 

@@ -54,7 +54,7 @@ export interface PlannedLine {
   readonly isSampled: boolean;
 }
 
-/** All chunks of a batch, and where its lines are. */
+/** The chunks of a batch, and the places of its lines. */
 export interface Plan {
   readonly chunks: readonly PlannedChunk[];
   /** The number of chunks with sampled lines, which come first. */

@@ -19,7 +19,7 @@ export interface Price {
   readonly input: Decimal;
   readonly cachedInput: Decimal;
   readonly output: Decimal;
-  /** For each answered request, whatever its tokens. */
+  /** It is paid for each answered request, whatever its tokens. */
   readonly perRequest: Decimal;
 }
 
@@ -36,9 +36,9 @@ export const priceFor = (rules: readonly PriceRule[], model: string): Price | nu
 /** What is paid for: answered requests and their tokens. */
 export interface Consumption {
   readonly requestCount: number;
-  /** Cached ones included. */
+  /** They include the cached ones. */
   readonly inputTokens: number;
-  /** At most as many as `inputTokens`. */
+  /** They are at most as many as `inputTokens`. */
   readonly cachedTokens: number;
   readonly outputTokens: number;
 }

@@ -37,7 +37,7 @@ export interface TargetSharer extends Sharer {
 
 export interface SlotDivision {
   readonly limit: number;
-  /** In the order of their owners, so that all replicas divide alike. */
+  /** They are in the order of their owners, so that all replicas divide alike. */
   readonly sharers: readonly Sharer[];
   /** Grows with time. It moves the places that cannot be divided, so that no replica goes without for ever. */
   readonly turn: number;

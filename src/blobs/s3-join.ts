@@ -61,7 +61,7 @@ interface Target {
    * wrong one (versitygw 1.8 does if the source was uploaded in parts).
    */
   readonly client: S3Client;
-  /** Bucket and name of the object, and how to encrypt it. */
+  /** The bucket and the name of the object, and the way to encrypt it. */
   readonly object: CreateMultipartUploadCommandInput;
   /** The name of an object, with the prefix of the deployment. */
   readonly pathOf: (key: string) => string;

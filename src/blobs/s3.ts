@@ -78,7 +78,7 @@ export class S3Blobs implements Blobs {
   readonly #prefix: string;
   readonly #partBytes: number;
   readonly #linkSeconds: number | undefined;
-  /** False once the server has refused to copy. */
+  /** It is false once the server has refused to copy. */
   #canCopy = true;
   /** The parameters that ask the bucket to encrypt an object. */
   readonly #encryption: {

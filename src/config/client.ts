@@ -12,7 +12,7 @@ export interface ServerFlags {
 export interface ServerSettings {
   /** The address with the path below which the API is, such as `http://127.0.0.1:8080/v1`. */
   readonly url: string;
-  /** Null for a server that asks for none. */
+  /** It is null for a server that asks for none. */
   readonly apiKey: string | null;
   /** The variable that a key for this server belongs into. */
   readonly keyVariable: KeyVariable;

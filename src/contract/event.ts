@@ -12,7 +12,7 @@ export interface BatchEvent {
   readonly object: "event";
   readonly id: string;
   readonly type: EventType;
-  /** Unix seconds at which the batch became final. */
+  /** The time at which the batch became final, in Unix seconds. */
   readonly created_at: number;
   readonly data: {
     readonly id: string;

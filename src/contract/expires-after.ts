@@ -1,4 +1,4 @@
-/** When files expire, as a client may ask for it: for its uploads, and for the results of its batches. */
+/** Says when files expire, as a client may ask for it: for its uploads, and for the results of its batches. */
 import { z } from "zod";
 
 /** The range of seconds after its creation at which a client may let a file expire. */

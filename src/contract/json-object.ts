@@ -1,6 +1,6 @@
 /**
- * JSON objects as the client wrote them. `z.record` makes a copy without a key named `__proto__`, and templates and metadata
- * are to keep all of their keys.
+ * Keeps JSON objects as the client wrote them. `z.record` makes a copy without a key named `__proto__`, and templates
+ * and metadata are to keep all of their keys.
  */
 import { z } from "zod";
 

@@ -1,4 +1,4 @@
-/** All routes, with the requests that they take and the answers that they give. */
+/** Lists all routes, with the requests that they take and the answers that they give. */
 import { z } from "zod";
 import type { ZodOpenApiPathsObject } from "zod-openapi";
 import { BatchObject, BatchPage, DeletedBatch } from "./batch.ts";

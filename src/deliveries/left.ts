@@ -3,9 +3,9 @@
  * The name of the location may mean another place by the next attempt, which must not take the text for its own.
  */
 export interface Left {
-  /** Null in what former versions have stored: the place that has the name. */
+  /** It is null in what former versions have stored, which means the place that has the name. */
   readonly placeId: string | null;
-  /** Null once everything is removed. */
+  /** It is null once everything is removed. */
   readonly saved: string | null;
 }
 

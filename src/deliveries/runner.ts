@@ -147,7 +147,7 @@ export class DeliveryRunner {
     return [...this.#inFlight.keys()].map(({ claimed }) => claimed);
   }
 
-  /** Never rejects. If the store cannot record the end of an attempt, another attempt follows when the lease has run out. */
+  /** It never rejects. If the store cannot record the end of an attempt, another attempt follows when the lease has run out. */
   async #run(held: HeldDelivery): Promise<void> {
     const { log } = this.#options;
     const { claimed } = held;

@@ -47,7 +47,7 @@ export class CapacitySharing {
   readonly #disagreement: Disagreement;
   #looping: Promise<void> = Promise.resolve();
   #cancelRunOut: Cancel = () => {};
-  /** Wait for the end of a renewal that has not begun. */
+  /** They wait for the end of a renewal that has not begun. */
   #waiting: (() => void)[] = [];
 
   constructor(options: CapacitySharingOptions) {

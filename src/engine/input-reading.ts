@@ -73,13 +73,13 @@ export class InputReading {
   readonly #isSampled: Rules["isSampled"];
   readonly #faults: Fault[] = [];
   #shift = 0;
-  /** Null for a batch without a budget, which needs no price. */
+  /** It is null for a batch without a budget, which needs no price. */
   readonly #prices: readonly PriceRule[] | null;
   #estimatedTokens = 0;
   readonly #input: StoredFile;
   readonly #models = new NameCounter();
   readonly #parameters = new Parameters();
-  /** Null for a batch that sends every line. */
+  /** It is null for a batch that sends every line. */
   readonly #bodies: EqualBodies | null;
   #duplicates: Duplicates = { lineCount: 0, firstLine: null };
 

@@ -37,7 +37,7 @@ interface Row extends PlacedLine {
 }
 
 export interface LinePageDeps extends FinishedLinesDeps {
-  /** Is called with the length of bytes before they are kept, and throws when there is no room for them. */
+  /** It is called with the length of bytes before they are kept, and throws when there is no room for them. */
   readonly reserve: (bytes: number) => void;
 }
 

@@ -156,7 +156,7 @@ export class NumbersInSource {
   readonly #batch: Batch;
   readonly #deps: KeptRowsDeps;
   readonly #numbers: AsyncGenerator<number>;
-  /** Null while the results can be read. */
+  /** It is null while the results can be read. */
   #lines: AsyncGenerator<SplitLine> | null = null;
   #last = 0;
 

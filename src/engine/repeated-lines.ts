@@ -21,7 +21,7 @@ export interface RepeatedLinesDeps extends KeptRowsDeps {
 /** A line of the input, which may repeat the body of one before it. */
 export interface RepeatedLine {
   readonly number: number;
-  /** Null when it cannot be read any more. */
+  /** It is null when it cannot be read any more. */
   readonly customId: Buffer | null;
   /** The number of the first line with its body; null for the first one. */
   readonly first: number | null;

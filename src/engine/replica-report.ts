@@ -22,7 +22,10 @@ export interface ReplicaReport {
   readonly commonFailures: readonly (readonly [BatchId, CommonFailure])[];
   /** The batches whose files or rows could not be read or written here, and since when. Older versions do not say. */
   readonly storageWaits?: readonly ReportedWait[];
-  /** When the replica was last asked to have the configuration read again, by the clock of the store. Older versions do not say. */
+  /**
+   * The date at which the replica was last asked to have the configuration read again, by the clock of the store. Older
+   * versions do not say.
+   */
   readonly reloadAskedAtMs?: number;
 }
 

@@ -18,14 +18,14 @@ export interface RecordExtent {
   readonly succeeded: boolean;
   readonly start: number;
   readonly end: number;
-  /** Null for a record without names, such as one that an older version wrote. */
+  /** It is null for a record without names, such as one that an older version wrote. */
   readonly names: AnswerNames | null;
 }
 
 export type SegmentReading =
   | {
       readonly ok: true;
-      /** Null for a segment that is longer than asked for. */
+      /** It is null for a segment that is longer than asked for. */
       readonly bytes: Buffer | null;
       readonly records: readonly RecordExtent[];
     }

@@ -47,7 +47,7 @@ interface SendingParts {
   readonly memory: MemoryBudget;
   readonly commonFailures: CommonFailures;
   readonly pricing: Pick<Pricing, "priceOf">;
-  /** Null where nothing bounds what the lines use. */
+  /** It is null where nothing bounds what the lines use. */
   readonly meter: SpendingMeter | null;
   /** Ends the run, and returns true, when it needs a meter and has none. */
   readonly endForMeter: () => boolean;

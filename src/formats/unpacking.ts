@@ -36,7 +36,7 @@ const MIN_FRAMES = 1_000;
 export interface Peeked {
   /** The whole content, its beginning included. */
   readonly content: AsyncIterable<Buffer>;
-  /** Null for content that is not packed. */
+  /** It is null for content that is not packed. */
   readonly packing: Packing | null;
 }
 

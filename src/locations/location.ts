@@ -47,7 +47,7 @@ export interface DeliveryCall extends LocationCall {
 
 /** A file that is open for reading. Callers dispose of it, whether or not they have read it. */
 export interface LocationFile extends AsyncDisposable {
-  /** Null if the place does not say. */
+  /** It is null if the place does not say. */
   readonly bytes: number | null;
   /** Identifies this content of the file there, such as a commit; null if the place has no such name. */
   readonly revision: string | null;
@@ -76,7 +76,7 @@ export interface ParcelFile {
   /** A plain name, without folders. */
   readonly name: string;
   readonly bytes: number;
-  /** In hexadecimal. */
+  /** It is in hexadecimal. */
   readonly sha256: string;
   /** Reads the file. It may be called several times, and the bytes are the same each time. */
   open(startByte?: number): AsyncIterable<Buffer>;

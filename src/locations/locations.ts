@@ -32,7 +32,7 @@ export type LocationAccess = "read" | "write";
 export class Locations {
   readonly #redactor = new Redactor();
   #entries: ReadonlyMap<string, Entry> = new Map();
-  /** Those that the configuration has had since the start of the process, by name and place. */
+  /** The locations that the configuration has had since the start of the process, by name and place. */
   readonly #former = new Map<string, NamedLocation>();
   readonly #deps: LocationsDeps;
 

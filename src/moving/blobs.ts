@@ -20,7 +20,7 @@ const TABLES_WITH_BLOBS = ["files", "uploadParts", "segments"] as const satisfie
 export interface NamedBlob {
   readonly key: string;
   readonly bytes: number;
-  /** Null where the row has none. */
+  /** It is null where the row has none. */
   readonly sha256: string | null;
   /** Whether a client may ask for it. The sweep may have removed the bytes of a deleted file before its row. */
   readonly isWanted: boolean;

@@ -44,7 +44,7 @@ export const lookupOnce = ((host: string, options: LookupOptions, callback: Call
   });
 }) as Lookup;
 
-/** Two questions to each name server, within the time of a connection. */
+/** It allows two questions to each name server, within the time of a connection. */
 const PATIENCE = { timeout: 1_000, tries: 2 };
 
 /** Looks up names that clients have chosen. Names that only this machine knows, as from its file of hosts, are not found. */

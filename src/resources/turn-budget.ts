@@ -7,7 +7,7 @@
  */
 import type { Clock } from "../clock.ts";
 
-/** Some 50 lines. A shorter time costs throughput, since each turn has a price of its own. */
+/** It is enough for some 50 lines. A shorter time costs throughput, since each turn has a price of its own. */
 const SENDING_MS = 4;
 
 export class TurnBudget {

@@ -14,9 +14,9 @@ export interface StoredKey {
   readonly project: string;
   readonly scopes: readonly Scope[];
   readonly createdAtMs: number;
-  /** Null for a key without an end. */
+  /** It is null for a key without an end. */
   readonly expiresAtMs: number | null;
-  /** Up to a minute older than the truth; null for a key that was never used. */
+  /** It is up to a minute older than the truth, and null for a key that was never used. */
   readonly lastUsedAtMs: number | null;
 }
 

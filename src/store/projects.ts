@@ -14,7 +14,7 @@ export interface StoredProject {
   readonly name: string;
   readonly rules: StoredRules;
   readonly createdAtMs: number;
-  /** Null unless its data is being deleted. */
+  /** It is null unless its data is being deleted. */
   readonly deletedAtMs: number | null;
 }
 

@@ -3,7 +3,7 @@ import type { BatchId } from "../batch/batch.ts";
 import type { InputSummary, ResultSummary } from "../batch/run-summary.ts";
 
 export interface KeptRun {
-  /** Null for a batch that was not started, or by a version that did not summarize it. */
+  /** It is null for a batch that was not started, or by a version that did not summarize it. */
   readonly input: InputSummary | null;
   readonly results: ResultSummary | null;
   /** The record, as it was made when it was first asked for. */

@@ -10,7 +10,7 @@ export interface PricedUsage extends Consumption {
 }
 
 export interface UsageQuery {
-  /** Null for all projects. */
+  /** It is null for all projects. */
   readonly project: string | null;
   /** The first day and the last one, as `2026-01-31`. */
   readonly fromDay: string;

@@ -1,7 +1,7 @@
 /**
- * Standard output and standard error of a command. The reader of a pipe may be slow, or leave early as `head` does, and
- * behind a stream may be a file on a full disk. Everything is written before the process ends, and output that is lost
- * although its reader wants it is a failure of the command.
+ * Writes to the standard output and the standard error of a command. The reader of a pipe may be slow, or leave early
+ * as `head` does, and behind a stream may be a file on a full disk. Everything is written before the process ends, and
+ * output that is lost although its reader wants it is a failure of the command.
  */
 import { fstatSync, writeFileSync } from "node:fs";
 import { complain, FAILED } from "./output.ts";

@@ -15,7 +15,7 @@ const TYPES: Readonly<Record<string, string>> = {
   svg: "image/svg+xml",
 };
 
-/** In the order in which a page loads them: a later one has the last word. */
+/** They are in the order in which a page loads them: a later one has the last word. */
 export const STYLES = ["base.css", "parts.css", "pages.css"];
 
 const OWN = [

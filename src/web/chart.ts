@@ -5,7 +5,7 @@ export interface Chart {
   /** What the chart shows, for people who do not see it. */
   readonly label: string;
   readonly kind: "bars" | "lines" | "steps" | "histogram";
-  /** Unix seconds; the places of the bars in a histogram. */
+  /** The values are Unix seconds, or the places of the bars in a histogram. */
   readonly x: readonly number[];
   readonly series: readonly { readonly label: string; readonly values: readonly number[] }[];
 }

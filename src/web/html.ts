@@ -1,14 +1,14 @@
 /**
- * HTML, and texts of others in it. Everything that a client or a model wrote goes through `untrusted`: it is escaped, its
- * characters without a glyph become visible, and its direction ends where it ends. Nothing of it is ever a link, an
- * attribute that a browser acts on, or markup.
+ * Makes HTML with the texts of others in it. Everything that a client or a model wrote goes through `untrusted`: it is
+ * escaped, its characters without a glyph become visible, and its direction ends where it ends. Nothing of it is ever a
+ * link, an attribute that a browser acts on, or markup.
  */
 import { html } from "hono/html";
 
 export { html };
 export type Html = ReturnType<typeof html>;
 
-/** Control characters apart from tab and line feed, and those that hide or change the direction of the text around them. */
+/** Matches control characters apart from tab and line feed, and those that hide text or change its direction. */
 const INVISIBLE = /(?![\n\t])[\p{Cc}\p{Bidi_Control}\u200b\u2028\u2029\u2060-\u206f\ufeff]/gu;
 
 const CONTROL_PICTURES = 0x2400;

@@ -1,4 +1,4 @@
-/** Signing in with an API key, and signing out. A person who is signed out sees this page and nothing else. */
+/** Lets people sign in with an API key, and sign out. A person who is signed out sees this page and nothing else. */
 import type { Hono } from "hono";
 import { deleteCookie, setCookie } from "hono/cookie";
 import type { AppContext, AppEnv } from "../http/context.ts";

@@ -118,7 +118,7 @@ const refusal = (refused: Refused): Html => html`<p class="notice">${words(refus
 const words = ({ reason, message }: Refused): Html =>
   html`${REASONS[reason] ?? WAITING_TEXTS[reason]}${message === null ? "" : html` <code>${untrusted(message)}</code>`}`;
 
-/** In the words of one upstream; a batch has others. */
+/** The reasons in the words of one upstream; a batch has others. */
 const REASONS: Partial<Readonly<Record<Refused["reason"], string>>> = {
   no_room: "It is overloaded, or all of its slots are taken.",
   upstream_down: "It does not answer. Lines go out again by themselves when it does.",

@@ -136,7 +136,7 @@ export class Webhooks {
     return delivery;
   }
 
-  /** Never rejects. If the store cannot record a delivery, the delivery is due again when its lease ends. */
+  /** It never rejects. If the store cannot record a delivery, the delivery is due again when its lease ends. */
   async #run(delivery: WebhookDelivery): Promise<void> {
     try {
       await this.#deliver(delivery);

@@ -23,7 +23,7 @@ export type ChunkEnd = "done" | "early" | "stopped";
 
 /** A chunk that is worked on. */
 export interface RunningChunk {
-  /** Never rejects. */
+  /** It never rejects. */
   readonly ended: Promise<ChunkEnd>;
   /** Ends the run once the lines in flight have ended: its other lines take another route. */
   reroute(): void;

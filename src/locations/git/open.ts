@@ -12,7 +12,7 @@ type GitConfig = Extract<LocationConfig, { kind: "git" }>;
 
 export interface GitSurroundings {
   readonly clock: Pick<Clock, "after" | "elapsedMs" | "nowMs">;
-  /** Where repositories are while they are in use. It needs room for the files of a delivery. */
+  /** The folder in which repositories are while they are in use. It needs room for the files of a delivery. */
   readonly workFolder: string;
   /** The variables of the environment that git and ssh get. */
   readonly environment: Readonly<Record<string, string>>;

@@ -1,6 +1,6 @@
 /**
- * Private folders for repositories that live as long as one call. Their names say which process made them, so the next one
- * on this machine removes those of a process that was killed.
+ * Makes private folders for repositories that live as long as one call. Their names say which process made them, so the
+ * next one on this machine removes those of a process that was killed.
  */
 import { randomBytes } from "node:crypto";
 import { mkdir, mkdtemp } from "node:fs/promises";

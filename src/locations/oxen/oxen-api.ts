@@ -8,7 +8,7 @@ import { LocationError, type LocationFailure } from "../location.ts";
 
 export interface OxenAddress {
   readonly url: string;
-  /** Namespace and name. */
+  /** The namespace and the name. */
   readonly repository: string;
   readonly token: string | null;
   /** The longest silence on a connection. */
@@ -17,7 +17,7 @@ export interface OxenAddress {
 
 interface Asked {
   readonly method: "GET" | "PUT" | "POST" | "DELETE";
-  /** Below the repository. Each part is encoded. */
+  /** The path is below the repository. Each part is encoded. */
   readonly path: readonly string[];
   readonly query?: Readonly<Record<string, string>>;
   readonly body?: object | Buffer | FormData;

@@ -36,7 +36,7 @@ const COMMIT_ID = /^[0-9a-f]{1,64}$/;
 /** What is saved of an attempt: its workspace, and the branch that it has made at the base. */
 interface Begun {
   readonly workspace: string;
-  /** Null: the branch of an earlier delivery. */
+  /** It is null when an earlier delivery made the branch. */
   readonly made: { readonly branch: string; readonly base: string } | null;
 }
 

@@ -35,10 +35,10 @@ export function openS3Location(
 /** A bucket that a client names. It never gets the credentials of the server. */
 export interface ClientBucket {
   readonly bucket: string;
-  /** Empty, or a path that ends in `/`. */
+  /** It is empty, or a path that ends in `/`. */
   readonly prefix: string;
   readonly region: string;
-  /** Null: AWS. */
+  /** It is null for AWS. */
   readonly endpoint: string | null;
   readonly forcePathStyle: boolean;
   readonly accessKeyId: string;

@@ -42,7 +42,7 @@ import { abortUnsaved, abortUpload, isSmall, putInParts, putWhole, type Target }
 export interface S3LocationOptions extends S3ClientOptions {
   readonly name: string;
   readonly bucket: string;
-  /** Empty, or a path that ends in `/`. */
+  /** It is empty, or a path that ends in `/`. */
   readonly prefix: string;
   readonly encryption?: S3Encryption | undefined;
   readonly clock: Pick<Clock, "after" | "elapsedMs">;

@@ -37,7 +37,7 @@ const MAX_TAG = 128;
 
 export interface Target {
   readonly sender: S3Sender;
-  /** Bucket, name, metadata and encryption of the object. */
+  /** The bucket, name, metadata and encryption of the object. */
   readonly object: CreateMultipartUploadCommandInput & {
     readonly Bucket: string;
     readonly Key: string;

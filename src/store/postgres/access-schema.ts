@@ -56,7 +56,7 @@ export const projects = pgTable(
   {
     sequence: sequence(),
     name: text("name").notNull(),
-    /** As the configuration would have them. */
+    /** They are as the configuration would have them. */
     rules: json("rules").$type<StoredRules>().notNull(),
     createdAtMs: big("created_at_ms").notNull(),
     changedAtMs: big("changed_at_ms").notNull(),

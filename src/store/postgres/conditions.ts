@@ -45,7 +45,7 @@ export const hasSource = sql.raw("source_batch_id is not null");
 export const isOpenMerged = sql`${isOpenBatch} and ${sql.raw("is_merged")}`;
 /** Only the lines of a sample are being sent. */
 export const isSampling = sql.raw("sample_chunk_count is not null");
-/** More chunks than any batch has. */
+/** No batch has so many chunks. */
 const MAX_CHUNKS = 2_147_483_647;
 /** The number of chunks that may be claimed: while a sample runs, only its own. */
 export const claimableChunks = sql.raw(`coalesce(sample_chunk_count, ${MAX_CHUNKS})`);

@@ -122,7 +122,7 @@ export class Database {
     }, "write");
   }
 
-  /** May be called twice. */
+  /** It may be called twice. */
   close(): Promise<void> {
     this.#closed ??= this.#pool.end();
     return this.#closed;

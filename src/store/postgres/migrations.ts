@@ -51,7 +51,7 @@ export type Migrated = "done" | "newer" | "locked" | "narrow_encoding";
 interface MigrationOptions {
   readonly connection: PoolConfig;
   readonly migrationsDir: string;
-  /** Times the pauses between attempts. */
+  /** It times the pauses between attempts. */
   readonly clock: Pick<Clock, "after">;
 }
 

@@ -127,16 +127,16 @@ export const batches = pgTable(
     /** The batch whose lines are run again, which may be deleted since. */
     sourceBatchId: text("source_batch_id").$type<BatchId>(),
     sourceLines: text("source_lines").$type<SourceLines>(),
-    /** Set for a batch whose results are merged with those of its source, as are the files that it reads for them. */
+    /** It is set for a batch whose results are merged with those of its source, as are the files that it reads for them. */
     isMerged: boolean("is_merged").notNull().default(false),
     mergedInputFileId: text("merged_input_file_id").$type<UntrustedId<"file">>(),
     mergedOutputFileId: text("merged_output_file_id").$type<FileId>(),
     mergedErrorFileId: text("merged_error_file_id").$type<FileId>(),
-    /** Set until the input is made of lines of the source, which may still run. */
+    /** It is set until the input is made of lines of the source, which may still run. */
     isInputPending: boolean("is_input_pending"),
     /** The template of the bodies, as JSON; null when the lines of the source run again as they are. */
     sourceTemplate: text("source_template"),
-    /** Set for a batch whose lines with equal bodies are sent once. */
+    /** It is set for a batch whose lines with equal bodies are sent once. */
     isDeduplicated: boolean("is_deduplicated"),
     /** The number of lines that are not sent, and the first of them; null until the batch is validated. */
     duplicateCount: big("duplicate_count"),

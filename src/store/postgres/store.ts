@@ -62,7 +62,7 @@ export interface PostgresOptions extends ConnectionOptions {
   readonly migrationsDir?: string;
   /** Whether to receive nudges, which takes one more connection. */
   readonly listens: boolean;
-  /** Times the pauses between attempts. */
+  /** It times the pauses between attempts. */
   readonly clock: Pick<Clock, "after">;
   readonly onStatements?: OnStatements | undefined;
   /** Replaces the clock of the database in tests. */

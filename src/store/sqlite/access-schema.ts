@@ -59,7 +59,7 @@ export const projects = sqliteTable(
   {
     sequence: sequence(),
     name: text("name").notNull(),
-    /** As the configuration would have them. */
+    /** They are as the configuration would have them. */
     rules: text("rules", { mode: "json" }).$type<StoredRules>().notNull(),
     createdAtMs: integer("created_at_ms").notNull(),
     changedAtMs: integer("changed_at_ms").notNull(),

@@ -1,5 +1,5 @@
 /**
- * Drizzle, loaded with `require`. As ES modules, each of its 130 files makes Node parse the package's 180 kB
+ * Loads Drizzle with `require`. As ES modules, each of its 130 files makes Node parse the package's 180 kB
  * `package.json` again. That costs 180 MB of memory and 0.4 s at every start; `require` reads the file once.
  */
 import { createRequire } from "node:module";

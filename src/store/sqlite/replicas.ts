@@ -13,7 +13,7 @@ interface Member {
 }
 
 export class SqliteReplicas {
-  /** By owner, in the order in which they came. */
+  /** The members by owner, in the order in which they came. */
   readonly #members = new Map<string, Member>();
 
   renew(replica: Replica, demands: readonly SlotDemand[], nowMs: number): RenewedReplica {

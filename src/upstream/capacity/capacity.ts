@@ -38,7 +38,7 @@ export interface CapacityOptions {
   readonly random: () => number;
   /** The callback for a circuit that opens or closes: other replicas are to know. */
   readonly onCircuitChanged: () => void;
-  /** Shared by all targets. */
+  /** All targets share it. */
   readonly turn: TurnBudget;
 }
 

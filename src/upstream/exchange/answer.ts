@@ -85,7 +85,7 @@ export function outcomeOf(
 
 export interface ReadAnswer {
   readonly body: Buffer;
-  /** Null when the answer is not one JSON value in UTF-8. */
+  /** It is null when the answer is not one JSON value in UTF-8. */
   readonly facts: AnswerFacts | null;
 }
 

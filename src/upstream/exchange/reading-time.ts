@@ -10,7 +10,7 @@ import { systemClock } from "../../clock.ts";
 import { TurnBudget } from "../../resources/turn-budget.ts";
 import type { Connector } from "./undici.ts";
 
-/** Several times what hundreds of usual answers take, since a turn has a price of its own. */
+/** The time of a turn: several times what hundreds of usual answers take, since a turn has a price of its own. */
 const READING_MS = 16;
 /** The bytes between two looks at the time. */
 const STEP_BYTES = 8 * 1024;

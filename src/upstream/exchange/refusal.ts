@@ -17,9 +17,9 @@ export interface JudgedAnswer {
   readonly body: Buffer;
 }
 
-/** As much of an answer as is known before its body. */
+/** The part of an answer that is known before its body. */
 interface AnswerStart extends Omit<JudgedAnswer, "body"> {
-  /** Null as long as it is not known. */
+  /** It is null as long as it is not known. */
   readonly bodyBytes: number | null;
 }
 

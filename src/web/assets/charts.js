@@ -2,7 +2,7 @@
 import { serverNowMs } from "./times.js";
 
 const HEIGHT = 200;
-/** Ten minutes of a page that is brought up to date every two seconds. */
+/** So many points are ten minutes of a page that is brought up to date every two seconds. */
 const MAX_POINTS = 300;
 /** A date with its time needs as much below a narrow chart. */
 const LABEL_SPACE = 76;

@@ -73,7 +73,7 @@ const PATIENCE = { min: 2, max: 16 };
  * and each experiment costs it work.
  */
 const CALM_MS = 2_000;
-/** After so many probes in a row that make slow answers no faster, slow answers count as normal. */
+/** The number of probes in a row that make slow answers no faster, after which slow answers count as normal. */
 const MAX_PROBES_IN_VAIN = 4;
 /** The limit keeps this part when it is refused without a climb. */
 const REFUSED = 0.9;

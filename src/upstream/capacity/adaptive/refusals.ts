@@ -14,7 +14,7 @@
 import { areClose } from "./level.ts";
 import { type Sample, SLACK_MS } from "./round.ts";
 
-/** So many answers make up for one refusal: up to 4 % of errors never overflow. */
+/** The number of answers that make up for one refusal: up to 4 % of errors never overflow. */
 const ANSWERS_PER_REFUSAL = 25;
 /** Chance does not gather so many refusals. Beyond a level that is known to be good, fewer are proof. */
 const OVERFLOW = { known: 6, probe: 2 };
@@ -32,7 +32,7 @@ class Burst {
   readonly #startMs: number;
   readonly #present: number;
   #refused = 0;
-  /** In ascending order. */
+  /** The counts are in ascending order. */
   readonly #ahead: number[] = [];
   #lastMs = 0;
 

@@ -25,7 +25,7 @@ export interface Sample {
   readonly pauseMs: number;
 }
 
-/** Added to each latency, so that delays of the event loop do not count on very fast targets. */
+/** It is added to each latency, so that delays of the event loop do not count on very fast targets. */
 export const SLACK_MS = 10;
 /** A mean of fewer answers says little. */
 const MIN_ANSWERS = 8;
@@ -42,7 +42,7 @@ const PATIENCE = 20;
 /** The point at which a round begins. */
 export interface RoundStart {
   readonly inFlight: number;
-  /** Null when the round begins with the first request. */
+  /** It is null when the round begins with the first request. */
   readonly nowMs: number | null;
   /**
    * - `held`: the limit was the same before, so nothing has to settle.
