@@ -10,7 +10,7 @@ const TIMES = [11, 12, 13, 14];
 interface ProcessTimes {
   readonly pid: number;
   readonly parent: number;
-  /** With the times of its children that have ended. */
+  /** They include the times of its children that have ended. */
   readonly ticks: number;
 }
 

@@ -31,12 +31,12 @@ export interface UpstreamOptions {
 export interface ServerOptions {
   readonly upstreamUrl: string;
   readonly maxConcurrency: number;
-  /** Further configuration of the upstream. */
+  /** The further configuration of the upstream. */
   readonly upstreamConfig?: Readonly<Record<string, unknown>>;
   /** The name of its data folder. A second server with the same name continues with the data of the first. */
   readonly name?: string;
   readonly role?: "all" | "api" | "worker";
-  /** Further configuration, such as the places of the data. */
+  /** The further configuration, such as the places of the data. */
   readonly config?: Readonly<Record<string, unknown>>;
 }
 

@@ -17,7 +17,7 @@ export interface Fact {
   /** The way of the check, as the document names it. */
   readonly means: string;
   readonly needsPython: boolean;
-  /** True when batchd differs from the contract on purpose. The check then shows the difference. */
+  /** It is true when batchd differs from the contract on purpose. The check then shows the difference. */
   readonly isDifference: boolean;
   readonly check: Check;
 }

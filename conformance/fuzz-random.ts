@@ -1,4 +1,4 @@
-/** Seeded dice, which fall the same way for the same seed, and the values that are often drawn with them. */
+/** Rolls seeded dice, which fall the same way for the same seed, and the values that are often drawn with them. */
 
 /**
  * Returns the dice of one request. They do not depend on earlier requests, so that any request can be repeated alone.

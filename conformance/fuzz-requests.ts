@@ -12,7 +12,7 @@ import {
 
 export interface FuzzRequest {
   readonly bytes: Buffer;
-  /** True for complete HTTP, which the server must answer. */
+  /** It is true for complete HTTP, which the server must answer. */
   readonly isWhole: boolean;
   readonly isHead: boolean;
 }

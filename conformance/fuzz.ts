@@ -36,7 +36,7 @@ interface Aftermath {
   readonly exit: Exit;
 }
 
-/** So many that the deletions among the requests leave some. */
+/** They are so many that the deletions among the requests leave some. */
 const KNOWN_BATCHES = 20;
 const OTHER_KEY = "key-of-another-project";
 const LANES = 8;

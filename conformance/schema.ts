@@ -62,7 +62,7 @@ interface SchemaOptions {
   readonly seed: number;
   /** The run in the name of the log, because another one may be under way. */
   readonly runName: string;
-  /** For each operation, beside those that the document and the bounds of its schemas ask for. */
+  /** They are made for each operation, beside those that the document and the bounds of its schemas ask for. */
   readonly maxExamples: number;
 }
 

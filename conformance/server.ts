@@ -46,7 +46,7 @@ export interface Row {
 
 const ENDED = ["completed", "failed", "cancelled", "expired"];
 const POLL_MS = 20;
-/** As long as `expect.poll(…)` waits in the tests. */
+/** It is as long as `expect.poll(…)` waits in the tests. */
 const PATIENCE_MS = 120_000;
 
 /** Repeats a request until the answer passes. */

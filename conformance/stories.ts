@@ -33,7 +33,7 @@ const narrowLine = (id: string, content: string) =>
 const LONG_FILE_LINES = 40_000;
 const BUSY_BATCHES = 6;
 
-/** Where they take place. */
+/** The servers at which they take place. */
 export interface Stage {
   /** Asks for no key and serves every model. */
   readonly main: Server;

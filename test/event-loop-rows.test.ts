@@ -42,7 +42,7 @@ interface Rows {
   readonly name: string;
   /** What stands in the data folder besides. */
   readonly prepare?: (dataDir: string) => void;
-  /** For each row of `numbers`. */
+  /** It runs for each row of `numbers`. */
   readonly insert: string;
   /** How many are still to be dealt with. */
   readonly left: string;
@@ -280,7 +280,7 @@ test(
   },
 );
 
-/** More than the batches use, so that those with another limit go on for good. */
+/** It is more than the batches use, so that those with another limit go on for good. */
 const LIMIT = 1_000_000_000_000;
 
 test(

@@ -36,7 +36,7 @@ afterAll(async () => {
   await rm(folder, { recursive: true });
 });
 
-/** In long objects, and in short ones. */
+/** It is in long objects, and in short ones. */
 const MUCH_USAGE = (() => {
   const long = `"usage":{${'"a":[{},{}],'.repeat(4_500)}"total_tokens":7}`;
   const short = '"usage":{"total_tokens":7}';
@@ -58,7 +58,7 @@ const BODIES: Readonly<Record<string, string>> = {
 const line = (customId: string, body: string, url = "/v1/chat/completions") =>
   `{"custom_id":"${customId}","method":"POST","url":"${url}","body":${body}}\n`;
 
-/** As many members as fit into so many bytes; each key is spelled with an escape. */
+/** Makes as many members as fit into so many bytes; each key is spelled with an escape. */
 const escapedKeys = (bytes: number) =>
   `{"model":"alias","messages":[{"content":"hi"}]${',"\\u0061":1'.repeat(bytes / 11)}}`;
 

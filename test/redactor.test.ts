@@ -48,7 +48,7 @@ const echo =
     }).replace('"BIG"', '{"total_tokens":9007199254740993}'),
   });
 
-/** As it stands, in JSON, and in an address. */
+/** The secret as it stands, in JSON, and in an address. */
 const spellings = (secret: string) => [
   secret,
   JSON.stringify(secret).slice(1, -1),

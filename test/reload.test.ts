@@ -1,4 +1,4 @@
-/** Other upstreams under a server that runs, in a process of its own. */
+/** A server that runs takes other upstreams, in a process of its own. */
 import { mkdtemp, rename, rm, watch, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -21,7 +21,7 @@ beforeEach(async () => {
 });
 afterEach(() => rm(dir, { recursive: true, force: true }));
 
-/** As deployments do it: another file is renamed into its place. */
+/** It is done as deployments do it: another file is renamed into its place. */
 async function configure(text: string): Promise<void> {
   await writeFile(`${path}.tmp`, text);
   await rename(`${path}.tmp`, path);

@@ -37,7 +37,7 @@ interface Row {
   readonly pauseMs?: number;
 }
 
-/** Model servers with a capacity. They queue further requests, or refuse them and ask for a pause. */
+/** The model servers, which have a capacity. They queue further requests, or refuse them and ask for a pause. */
 const ROWS: readonly Row[] = [
   { name: "refusing_pause_40", capacity: 40, serviceMs: 100, lineCount: 6_000, pauseMs: 1_000 },
   // The row has fewer lines than the others, because it takes a minute. So its start counts for more.

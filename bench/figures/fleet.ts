@@ -24,7 +24,7 @@ const DIVIDED_AFTER_MS = 10_000;
 interface Run {
   readonly workerCount: number;
   readonly linesPerSecond: number;
-  /** For 1,000 lines, from the upload of the input to the completed batch. */
+  /** The count is for 1,000 lines, from the upload of the input to the completed batch. */
   readonly statements: number;
   readonly s3Requests: number;
   /** The processors that all processes of the bench used together while the batch ran. */

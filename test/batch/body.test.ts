@@ -10,7 +10,7 @@ const NOTHING: BodyRules = { model: null, defaults: new Map(), extra: new Map() 
 const fields = (values: Readonly<Record<string, unknown>>) =>
   new Map(Object.entries(values).map(([name, value]) => [name, JSON.stringify(value)]));
 
-/** In steps of so many bytes. */
+/** Rewrites the body in steps of so many bytes. */
 function rewriteBody(body: Buffer, rules: BodyRules, stepBytes = body.length): Buffer {
   const rewriting = new BodyRewriting(rules);
   rewriting.begin(body);
@@ -18,7 +18,7 @@ function rewriteBody(body: Buffer, rules: BodyRules, stepBytes = body.length): B
   return rewriting.result();
 }
 
-/** However small the steps are. */
+/** Rewrites the body with any steps, however small. */
 function rewrite(body: string, rules: Partial<BodyRules>): string {
   const [whole, inSteps] = [body.length, 3].map((stepBytes) =>
     rewriteBody(Buffer.from(body), { ...NOTHING, ...rules }, stepBytes).toString(),

@@ -56,7 +56,7 @@ class Simulation {
   readonly queue = new FairQueue();
   readonly contending = new Map<Flow, Contending>();
   readonly #inIdeal = new Set<Contending>();
-  /** Valid until a batch comes or is done. */
+  /** They are valid until a batch comes or is done. */
   #rates: [Contending, number][] | null = null;
   lineCount = 0;
 
@@ -136,7 +136,7 @@ class Simulation {
 const pick = <T>(random: () => number, choices: readonly T[]): T =>
   choices[Math.floor(random() * choices.length)] as T;
 
-/** Mostly small, and now and then as large as a batch may be. */
+/** The size is mostly small, and now and then as large as a batch may be. */
 const randomSize = (random: () => number) =>
   random() < 1 / 1_500 ? 50_000 : Math.floor(400 ** random());
 

@@ -32,7 +32,7 @@ function find(json: Buffer, paths: readonly JsonPath[], stepBytes = 1 << 20): (s
   return reading.result().map((found) => found && json.toString("utf8", found.start, found.end));
 }
 
-/** Few keys, so that paths meet values; some that a careless reader would take for more. */
+/** The keys are few, so that paths meet values, and there are some that a careless reader would take for more. */
 const aKey = fc.constantFrom(
   "a",
   "b",

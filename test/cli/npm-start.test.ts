@@ -23,10 +23,10 @@ afterAll(() => rm(dir, { recursive: true, force: true }));
 
 const PATH = [dirname(process.execPath), process.env["PATH"]].join(delimiter);
 
-/** In a process group of its own, of which nothing is left when the test ends. */
+/** It has a process group of its own, of which nothing is left when the test ends. */
 class NpmStart implements AsyncDisposable {
   readonly #npm: ChildProcess;
-  /** When every process that could write to it is gone: npm, its shell, and the server. */
+  /** It resolves when every process that could write to it is gone: npm, its shell, and the server. */
   readonly #allGone: Promise<unknown>;
   readonly #heard = new EventEmitter();
   stderr = "";
@@ -59,7 +59,7 @@ class NpmStart implements AsyncDisposable {
     while (!this.stderr.includes(`"event":"${event}"`)) await once(this.#heard, "more");
   }
 
-  /** To npm alone, as a supervisor does it. Resolves when nothing is left. */
+  /** Signals npm alone, as a supervisor does it. Resolves when nothing is left. */
   async signal(signal: NodeJS.Signals): Promise<void> {
     this.#npm.stdout?.resume();
     this.#npm.kill(signal);

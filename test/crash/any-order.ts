@@ -7,7 +7,10 @@ import { seededRandom } from "../support/seeded-random.ts";
 import { chatLine, type ResultRow } from "../support/service.ts";
 import type { TestUpstream } from "../support/upstream.ts";
 
-/** As many digits as a price may have. The one price counts its requests in the last six of them, the other in the first. */
+/**
+ * They have as many digits as a price may have. The one price counts its requests in the last six of them, the other in the
+ * first.
+ */
 const PRICES = ["1.000000000001", "1.000001"];
 /** Returns the number of requests that cost so much, whichever of the prices each of them had. */
 export function requestsOf(cost: string): number {

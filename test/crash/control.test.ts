@@ -26,7 +26,7 @@ afterAll(async () => {
 
 interface Place extends Disposable {
   readonly configPath: string;
-  /** Null for SQLite. */
+  /** It is null for SQLite. */
   readonly databaseUrl: string | null;
   readonly dataDir: string;
   readonly blobsDir: string;

@@ -49,7 +49,7 @@ async function leaveGarbage(dataDir: string): Promise<void> {
   }
 }
 
-/** As a backup does, until the server has had to wait for it. */
+/** Holds it as a backup does, until the server has had to wait for it. */
 async function holdDatabase(dataDir: string, server: BatchdProcess): Promise<void> {
   const other = new Database(join(dataDir, "batchd.sqlite"), { timeout: 120_000 });
   other.exec("begin immediate");

@@ -14,7 +14,7 @@ import { Scrape } from "../support/prometheus.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLine } from "../support/service.ts";
 
-/** Two chunks, of which each worker takes one. */
+/** They are two chunks, of which each worker takes one. */
 const LINES = 900;
 /** The lines that a worker gets answers for before it is disturbed. */
 const ANSWERED = 100;

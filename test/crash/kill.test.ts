@@ -15,7 +15,7 @@ import { chatLines, type ResultRow } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
-/** Three chunks. */
+/** They are three chunks. */
 const LINES = 1_100;
 
 const isRefused = (n: number) => n % 17 === 0;
@@ -38,9 +38,9 @@ afterAll(async () => {
 });
 
 interface Places {
-  /** Null for SQLite. */
+  /** It is null for SQLite. */
   readonly databaseUrl: string | null;
-  /** Undefined for a folder. */
+  /** It is undefined for a folder. */
   readonly storage: Record<string, unknown> | undefined;
 }
 

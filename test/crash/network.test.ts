@@ -14,13 +14,13 @@ import { Scrape } from "../support/prometheus.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
 import { named } from "../support/waits.ts";
 
-/** Two chunks, of which each worker takes one. */
+/** They are two chunks, of which each worker takes one. */
 const LINES = 900;
 /** The lines that a worker gets answers for before it is disturbed. */
 const ANSWERED = 100;
 /** A silence is noticed when no statement has been answered for so long; half a minute when the URL does not say it. */
 const STATEMENT_MS = 10_000;
-/** Longer than a busy machine may keep a worker from renewing its leases, and much shorter than the shift. */
+/** It is longer than a busy machine may keep a worker from renewing its leases, and much shorter than the shift. */
 const LONG_LEASE_SECONDS = 10;
 const SHIFT_MS = 5 * 60_000;
 

@@ -12,7 +12,7 @@ import { startPostgres } from "../support/postgres.ts";
 import { aFile } from "../support/store-builders.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
 
-/** As many as a process has connections. */
+/** They are as many as a process has connections. */
 const READS = 10;
 
 const postgres = await startPostgres("servers that are led to a standby", { settings: [] });

@@ -1,4 +1,4 @@
-/** Where the credentials and the servers of clients could do harm: traces, copies, names that change, other databases. */
+/** The credentials and the servers of clients do no harm where they could: traces, copies, names that change, other databases. */
 import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";

@@ -63,7 +63,7 @@ interface Passing {
   readonly service: TestService;
   readonly clock: FakeClock;
   readonly made: DeliveryObject;
-  /** Small where the delivery must not be given up meanwhile: that takes a day. */
+  /** It is small where the delivery must not be given up meanwhile: that takes a day. */
   readonly stepMs?: number;
 }
 

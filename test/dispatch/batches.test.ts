@@ -12,7 +12,7 @@ const NEVER = new AbortController().signal;
 
 const customIds = (count: number) => Array.from({ length: count }, (_, i) => `line-${i + 1}`);
 
-/** With one upstream, told more about. */
+/** Starts a service with one upstream, of which `more` says more. */
 const serviceAt = (
   url: string,
   clock: FakeClock | VirtualClock,

@@ -4,7 +4,7 @@ import { MINUTE_MS } from "../support/rate-limits.ts";
 import { meanPresent, utilisation } from "../support/station.ts";
 import { outcomeCounts, upstreamAt, World } from "../support/world.ts";
 
-/** So many that the limit has to be found. */
+/** They are so many that the limit has to be found. */
 const MANY = { max_concurrency: 512 };
 const ENDLESS = 100_000;
 

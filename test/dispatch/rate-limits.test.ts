@@ -8,7 +8,7 @@ import { MAX_TOKENS, upstreamAt, World } from "../support/world.ts";
 const MANY = { max_concurrency: 512 };
 const RULES = ["token_bucket", "fixed_window", "sliding_window"] as const;
 const RUN_MINUTES = 4;
-/** More than anybody would let through meanwhile. */
+/** They are more than any server lets through meanwhile. */
 const ENDLESS = 100_000;
 
 /** Prompts of one to a hundred words. */

@@ -24,7 +24,7 @@ async function segmentsOf(dataDir: string, batchId: string): Promise<string[]> {
   return (await readdir(folder)).sort().map((name) => join(folder, name));
 }
 
-/** As versions before checksums wrote it. */
+/** Leaves the rows as versions before checksums wrote them. */
 function forgetChecksums(dataDir: string): void {
   const database = new Database(join(dataDir, "batchd.sqlite"));
   database.exec(

@@ -105,7 +105,7 @@ test("a batch under way reads its input to the end although the file expires", a
     },
   });
   upstream.hold();
-  // More than one chunk, so that there is something left to read when the file has expired.
+  // The lines are more than one chunk, so that there is something left to read when the file has expired.
   const input = await uploadForAnHour(service, chatLines(300));
   const { id } = await createBatch(service, input.id);
   await upstream.reached(64);

@@ -8,10 +8,8 @@ import { HEARTBEAT_MS, LEASE_OVER_MS, type Replicas, startReplicas } from "../su
 import { chatLines } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-/** It comes at once, but a busy machine may need time for it. */
-
 const COUNTS = { total: 6, completed: 4, failed: 2 };
-/** More than a result file takes before it is written. */
+/** The rows are more than a result file takes before it is written. */
 const someFail = (n: number) => (n % 3 === 0 ? "[[status 400]]" : "[[big 700000]]");
 
 const filesIn = (dataDir: string) => readdir(join(dataDir, "blobs/files"));

@@ -11,7 +11,7 @@ interface Line {
   readonly text: string;
 }
 
-/** Longer than a reader keeps in memory. */
+/** It is longer than a reader keeps in memory. */
 const LONG = "x".repeat(300_000);
 
 const texts = fc.array(

@@ -14,7 +14,7 @@ const serving = (upstream: TestUpstream, models: readonly string[]) => ({
   max_concurrency: 2,
 });
 
-/** After it anybody may have a chunk that was left. */
+/** Once it is over, another replica may have a chunk that was left. */
 const LEASE_TTL_MS = 30_000;
 
 const linesFor = (model: string, count: number) =>

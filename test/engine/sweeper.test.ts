@@ -24,7 +24,7 @@ const RETRY_MS = 1_000;
 const blobsBelow = async (dataDir: string, folder: string) =>
   (await readdir(join(dataDir, "blobs", folder), { recursive: true }).catch(() => [])).sort();
 
-/** As a backup or a forgotten shell does. */
+/** Locks it as a backup or a forgotten shell does. */
 function lockDatabase({ dataDir }: TestService): () => void {
   const other = new Database(join(dataDir, "batchd.sqlite"));
   other.exec("begin immediate");

@@ -6,9 +6,9 @@ import { presentFile } from "../../src/http/present.ts";
 import { aBatch, aFile, at, insertFile } from "../support/store-builders.ts";
 import { createBatchBody, startTestApi, type TestApi, wireOf } from "../support/test-http.ts";
 
-/** As much as fits into the JSON of a request. */
+/** It is as much as fits into the JSON of a request. */
 const LONG = "x".repeat(100_000);
-/** As much as fits into the headers of a request. */
+/** It is as much as fits into the headers of a request. */
 const LONG_IN_HEADER = "x".repeat(8_000);
 /** An error with several texts that are shown. */
 const ERROR_MAX_BYTES = 4_096;
@@ -197,7 +197,7 @@ test("an error never cuts a character in two: strict clients could not read it",
 });
 
 describe("a page is bounded in bytes", () => {
-  /** On the wire 60 kB. Longer than any name that is accepted, so that few of them are needed. */
+  /** It has 60 kB on the wire. It is longer than any name that is accepted, so that few of them are needed. */
   const NAME = "😀".repeat(5_000);
 
   test("clients that follow the cursor get every file, in order", async () => {

@@ -24,7 +24,7 @@ afterAll(async () => {
 /** Each answer costs 1, and each line is estimated so. */
 const prices = [{ model: "test-*", per_request: "1", currency: "EUR" }];
 
-/** Enough for more than half of the lines that compete for them. */
+/** They are enough for more than half of the lines that compete for them. */
 const TOKENS = 200;
 
 const linesOf = (lineCount: number, model = "test-model") =>

@@ -20,7 +20,7 @@ async function read(path: string) {
   };
 }
 
-/** Those that the page loads or links, but for the empty icon. */
+/** The addresses that the page loads or links, but for the empty icon. */
 const addressesIn = (html: string): string[] =>
   [...html.matchAll(/(?:src|href)="([^"]+)"/g)]
     .map(([, address = ""]) => address)

@@ -12,7 +12,7 @@ let api: TestApi;
 let id: string;
 const CONTENT = `{"custom_id":"0123456789"}\n`;
 const BYTES = CONTENT.length;
-/** More than a connection takes at once. */
+/** It is more than a connection takes at once. */
 const LARGE = `${JSON.stringify({ filler: "y".repeat(1_000) })}\n`.repeat(20_000);
 
 beforeAll(async () => {

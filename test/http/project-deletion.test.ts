@@ -19,7 +19,7 @@ import { startUpstream } from "../support/upstream.ts";
 const admin = "key-admin";
 /** Stands in every text that a client of the doomed project writes. */
 const MARK = "needle-7f3a";
-/** So many batches that a round of a deletion leaves some of them open. */
+/** There are so many batches that a round of a deletion leaves some of them open. */
 const MORE_THAN_A_ROUND = 130;
 
 const postgres = await sharePostgres("projects on several servers");

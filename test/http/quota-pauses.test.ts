@@ -6,13 +6,13 @@ import { ask, configWith, create, post, upload } from "../support/projects.ts";
 import { chatLine, chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-/** Two hours before the end of a day, of a month and of a year. */
+/** It is two hours before the end of a day, of a month and of a year. */
 const LATE = Date.UTC(2026, 11, 31, 22);
 const HOUR_MS = 60 * 60 * 1000;
 const LINES = 6;
 
 const prices = [{ model: "*", per_request: "1", currency: "EUR" }];
-/** Some forty tokens, with the answer that repeats them. */
+/** They are some forty tokens, with the answer that repeats them. */
 const WORDS = "a ".repeat(20);
 const CONTENT = `${Array.from({ length: LINES }, (_, n) => chatLine(`${n}`, WORDS, { max_tokens: 4 })).join("\n")}\n`;
 

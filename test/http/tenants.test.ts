@@ -26,7 +26,7 @@ import {
 } from "../support/tenants.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
-/** Where a request names something, besides its path; by the name of the place. */
+/** The places where a request names something, besides its path, by their names. */
 type Places = Readonly<Record<string, (id: string) => Partial<Asked>>>;
 
 const BETAS_NAME = "input-of-beta.jsonl";
@@ -35,7 +35,7 @@ const betasForm = (purpose: string) => fileForm(purpose, betasLine, BETAS_NAME);
 
 interface Row {
   readonly places?: Places;
-  /** For a route that needs one. */
+  /** It is there for a route that needs one. */
   readonly body?: () => string | FormData;
 }
 

@@ -8,7 +8,7 @@ import { multipart, RawConnection, uploadRequest } from "../support/raw-http.ts"
 import { chatLine, startTestService } from "../support/service.ts";
 
 const MINUTE_MS = 60_000;
-/** Longer than an unrenewed intent lasts. */
+/** It is longer than an unrenewed intent lasts. */
 const DRAIN_MINUTES = 15;
 
 test("an upload that a closing API server waits for keeps the right to its blob", async () => {

@@ -10,7 +10,7 @@ afterAll(async () => {
 });
 
 const LINES = 1_500;
-/** Fewer than the pool of one process has. */
+/** They are fewer than the pool of one process has. */
 const SERVER_CONNECTIONS = 3;
 
 describe.skipIf(postgres === null)("behind PgBouncer in transaction mode", () => {

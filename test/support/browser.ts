@@ -27,7 +27,7 @@ export function findChromium(): string | null {
   );
 }
 
-/** As long as `expect.poll(…)` waits. The default of half a minute is too short for a busy machine. */
+/** It is as long as `expect.poll(…)` waits. The default of half a minute is too short for a busy machine. */
 const WAIT_LIMIT_MS = 120_000;
 
 const MISSING = "no Chromium is at CHROMIUM_PATH or on the PATH: `npm run browser` installs one";

@@ -28,7 +28,7 @@ const CACHE = join(ROOT, "node_modules/.cache/batchd-test");
 /** A bundle that no run has used for so long is removed. */
 const UNUSED_MS = 24 * 60 * 60_000;
 
-/** Loaded from their own folders: they have native code, or files that they look for beside themselves. */
+/** They are loaded from their own folders: they have native code, or files that they look for beside themselves. */
 const EXTERNAL = /^(?:better-sqlite3|pino|thread-stream)(?:\/|$)/;
 
 /** Makes the bundle of these sources unless it is there, and names it to the processes of the tests. */

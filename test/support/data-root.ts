@@ -1,15 +1,16 @@
 /**
- * Where tests put data that end with them: in memory where there is room for it, so that no commit and no file waits for a
- * disk. Thousands of tests begin with a server and a database of their own, and each commit is synced.
+ * Says where tests put data that end with them: in memory where there is room for it, so that no commit and no file
+ * waits for a disk. Thousands of tests begin with a server and a database of their own, and each commit is synced.
  *
- * A server that a test kills, and a disk that it fills, keep their data on the disk, and `crash/synced.test.ts` holds what is synced and when.
+ * A server that a test kills, and a disk that it fills, keep their data on the disk, and `crash/synced.test.ts` holds
+ * what is synced and when.
  */
 import { existsSync, mkdtempSync, readdirSync, rmSync, statfsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 const MEMORY = "/dev/shm";
-/** Many times what all tests have there at once. A container often has less, and uses its disk. */
+/** It is many times what all tests have there at once. A container often has less, and uses its disk. */
 const ROOM_BYTES = 4 * 1024 ** 3;
 
 /** The number in the name is the process that made the folder. */

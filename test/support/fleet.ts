@@ -31,7 +31,7 @@ export interface Worker extends Member {
 }
 
 export interface MemberPlace {
-  /** Another way to the database of the fleet. */
+  /** Another address of the database of the fleet, such as one behind a pooler. */
   readonly databaseUrl?: string;
   readonly env?: Readonly<Record<string, string>>;
 }
@@ -39,7 +39,7 @@ export interface MemberPlace {
 export interface WorkerOptions extends MemberPlace {
   /** One that other workers have too; its own one when it is left out. */
   readonly upstream?: TestUpstream;
-  /** More of its entry in the configuration. */
+  /** The other fields of its entry in the configuration. */
   readonly fields?: Record<string, unknown>;
 }
 

@@ -1,4 +1,4 @@
-/** Ready-made answers for tests that answer requests themselves. */
+/** Has ready-made answers for tests that answer requests themselves. */
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
 

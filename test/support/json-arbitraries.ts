@@ -56,8 +56,8 @@ export const jsonText: fc.Arbitrary<string> = fc.letrec<{ value: string; text: s
 })).text;
 
 /**
- * True for texts that JSON.parse can judge. They have no escaped backslash because of a bug in JSON.parse of Node
- * 24.21. After a key `\\`, it takes a later key `\u0061` for the same key.
+ * Whether JSON.parse can judge the text. It cannot where there is an escaped backslash, because of a bug in JSON.parse
+ * of Node 24.21. After a key `\\`, it takes a later key `\u0061` for the same key.
  */
 export const isReadBack = (text: string) => !text.includes("\\\\");
 

@@ -65,7 +65,7 @@ export class HeaviestFirst extends BaseSequencer {
 }
 
 /**
- * Those with a process of their own come first, because a process that several files share goes on only while the next file
+ * Files with a process of their own come first, because a process that several files share goes on only while the next file
  * shares it too.
  */
 function rankOf({ moduleId, project: { config } }: TestSpecification): number {

@@ -61,7 +61,7 @@ export interface Standby extends AsyncDisposable {
 }
 
 export interface PostgresServerOptions {
-  /** Further settings, such as `fsync=on`. A test that needs some starts its own server, also where one is named. */
+  /** The further settings, such as `fsync=on`. A test that needs some starts its own server, also where one is named. */
   readonly settings?: readonly string[];
   /** Receives the lines that the server logs once it accepts connections. */
   readonly onLog?: (line: string) => void;
@@ -137,7 +137,7 @@ function binaryFolders(): string[] {
   return folders.filter(isIn);
 }
 
-/** Empty for the user of the tests. */
+/** It is empty for the user of the tests. */
 interface User {
   readonly uid?: number;
   readonly gid?: number;
@@ -316,7 +316,7 @@ async function run(server: string, statement: string): Promise<void> {
 
 interface Databases {
   readonly server: TestPostgres["server"];
-  /** Null for a server that outlives the tests: nothing would remove the database. */
+  /** It is null for a server that outlives the tests: nothing would remove the database. */
   readonly tables: OwnServer["tables"] | null;
 }
 

@@ -56,10 +56,10 @@ interface Ending {
   readonly order: number;
   readonly request: InFlight;
   readonly signal: Sample["signal"];
-  /** True when it takes a place at the server until then. */
+  /** It is true when it takes a place at the server until then. */
   readonly isServed: boolean;
   readonly wasRefused?: boolean;
-  /** True when the request reaches the server. */
+  /** It is true when the request reaches the server. */
   readonly isArrival?: boolean;
 }
 

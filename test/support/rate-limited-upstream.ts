@@ -33,7 +33,7 @@ export interface Load {
   readonly tokens: readonly [number, number];
   /** The range of the factor between the tokens and their estimate. */
   readonly misjudged: readonly [number, number];
-  /** True when the upstream sends hints about its limits. */
+  /** It is true when the upstream sends hints about its limits. */
   readonly isTold: boolean;
   readonly minutes: number;
 }

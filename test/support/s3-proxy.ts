@@ -48,7 +48,7 @@ export interface S3Proxy extends AsyncDisposable {
   readonly url: string;
   /** The method and the query of every request, such as `POST ?delete=`. */
   readonly requests: string[];
-  /** Null: requests go through. */
+  /** Requests go through while it is null. */
   trouble: Trouble | null;
   /** The paths of the requests that are being kept. */
   readonly held: readonly string[];

@@ -12,7 +12,7 @@ import { killAtTestEnd } from "./leftovers.ts";
 
 const VERSION = "v1.8.0";
 export const S3_SERVER_MODULE = `github.com/versity/versitygw/cmd/versitygw@${VERSION}`;
-/** Built by `npm run build:s3`. */
+/** It is built by `npm run build:s3`. */
 export const S3_SERVER = fileURLToPath(
   new URL(`../../node_modules/.cache/batchd/versitygw-${VERSION}`, import.meta.url),
 );

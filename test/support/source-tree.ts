@@ -13,7 +13,7 @@ export interface Import {
   /** A path like the one of a {@link SourceFile}, or the name of a package. */
   readonly target: string;
   readonly isOwn: boolean;
-  /** True for an import of types alone, which is gone when the program runs. */
+  /** It is true for an import of types alone, which is gone when the program runs. */
   readonly isTypeOnly: boolean;
 }
 

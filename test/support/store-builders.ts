@@ -276,7 +276,6 @@ export async function startBatch(
   return inserted;
 }
 
-/** Claims the next chunk of the first batch that has one for `model`. */
 /** Claims the first free chunk of the batch and model; null when there is none. */
 export async function claimFirst(
   store: Pick<Store, "claimChunks">,

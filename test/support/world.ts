@@ -59,7 +59,7 @@ export const MAX_TOKENS = 128;
 const NEVER = new AbortController().signal;
 /** What sends lines together is one batch. */
 const BATCH = { batchId: "batch" as BatchId, project: "default", priority: 0, deadlineAtMs: 0 };
-/** Longer than any test lasts. */
+/** It is longer than any test lasts. */
 const WINDOW_MS = 30 * 86_400_000;
 
 export interface SendOptions {

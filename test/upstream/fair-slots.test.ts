@@ -33,7 +33,7 @@ function aRoute(limit: number) {
     };
     return { acquire, sendLines, stop, flow };
   };
-  /** So many answers come, one after the other or all at once. */
+  /** Lets so many answers come, one after the other or all at once. */
   const answer = async (slotCount: number) => {
     for (const slot of held.splice(0, slotCount)) slot.release();
     await new Promise(setImmediate);

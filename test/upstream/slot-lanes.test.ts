@@ -39,7 +39,7 @@ describe("two lanes", () => {
 /** Both lanes at one target, with what each of them was given while the other waited too. */
 class Lanes {
   readonly waiting: Record<Lane, number> = { interactive: 0, batch: 0 };
-  /** In the order in which they were given. */
+  /** They are in the order in which they were given. */
   readonly held: TestSlot[] = [];
   readonly order: Lane[] = [];
   readonly target: SlotTarget;

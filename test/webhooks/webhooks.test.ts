@@ -14,7 +14,7 @@ interface EndpointValues {
   readonly [key: string]: unknown;
 }
 
-/** As in the configuration file; this machine may be delivered to. */
+/** They are as in the configuration file; this machine may be delivered to. */
 const webhooks = (...endpoints: readonly EndpointValues[]) => ({
   webhooks: {
     endpoints: endpoints.map((endpoint, i) => ({ name: `w${i + 1}`, secret: SECRET, ...endpoint })),

@@ -22,7 +22,7 @@ function claim(queue: RouteQueue) {
   return { runnable, handOut: queue.startHandOut(runnable, options) };
 }
 
-/** As many as may hand out at once, in the order in which they are claimed. */
+/** Claims as many as may hand out at once, in the order in which they are claimed. */
 function claimAll(queue: RouteQueue) {
   const claimed = [];
   for (let next = claim(queue); next !== null; next = claim(queue)) claimed.push(next);

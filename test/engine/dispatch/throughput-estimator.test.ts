@@ -3,7 +3,7 @@ import { ThroughputEstimator } from "../../../src/engine/dispatch/throughput-est
 
 const SECOND_MS = 1_000;
 
-/** So many seconds of work, with some lines in each. */
+/** Does so many seconds of work, with some lines in each. */
 function work(
   meter: ThroughputEstimator,
   fields: { from: number; seconds: number; lines: number },

@@ -8,7 +8,7 @@ import {
 } from "../../support/rate-limited-upstream.ts";
 import { MINUTE_MS, type RateRule } from "../../support/rate-limits.ts";
 
-/** Against upstreams that enforce rates, each in its own way. The first minute does not count: there is learning in it. */
+/** The upstreams enforce rates, each in its own way. The first minute does not count: there is learning in it. */
 
 const KINDS: readonly RateRule[] = ["token_bucket", "fixed_window", "sliding_window"];
 const LOAD: Load = {

@@ -50,7 +50,7 @@ function simulate(service: ServiceName, { seed = 1, starts = [0], ...options }: 
   });
 }
 
-/** So many errors, half of them refusals and half broken connections, whatever the load. */
+/** Makes so many errors, half of them refusals and half broken connections, whatever the load. */
 function errors(share: number, seed = 1): () => Sample["signal"] {
   const random = seededRandom(seed + 1_000);
   return () => {
