@@ -156,7 +156,7 @@ export default defineConfig(({ mode }) => {
       testTimeout: 600_000,
       hookTimeout: 600_000,
       teardownTimeout: 30_000,
-      // Shorter than the test, so that the failure says what did not come. The default is one second.
+      // It is shorter than the test, so that the failure says what did not come. The default is one second.
       expect: { poll: { timeout: 120_000 } },
       // An error that was not caught is a failure even when every assertion held.
       dangerouslyIgnoreUnhandledErrors: false,

@@ -49,6 +49,10 @@ const barrels = (files: readonly SourceFile[]) =>
 const HIDDEN_SUBJECT =
   /(?<=^|[.:;!?] )Of(?= )|\b(?:[Ww]hoever|[Nn]obody|[Tt]hat of|[Tt]he one which)\b/g;
 
+/** Matches a comment that begins with what a value is, instead of naming it. */
+const NO_SUBJECT =
+  /^(?:(?:Null|True|False|Undefined|Empty|Set) (?:as|before|for|if|in|once|unless|until|when|where|while)|(?:Fewer|Larger|Longer|More|Shorter|Smaller) than|Never)\b/g;
+
 /** It quotes what breaks the rule. */
 const QUOTES = "test/architecture.test.ts";
 
@@ -57,9 +61,12 @@ const hiddenSubjects = (files: readonly SourceFile[]) =>
   files
     .filter(({ path }) => path !== QUOTES)
     .flatMap(({ path, text }) =>
-      [...commentsOf(text), ...(path.startsWith("test/") ? testNamesOf(text) : [])].flatMap(
-        (words) => [...words.matchAll(HIDDEN_SUBJECT)].map(([found]) => `${path}: ${found}`),
-      ),
+      [
+        ...commentsOf(text).flatMap((comment) => [...comment.matchAll(NO_SUBJECT)]),
+        ...[...commentsOf(text), ...(path.startsWith("test/") ? testNamesOf(text) : [])].flatMap(
+          (words) => [...words.matchAll(HIDDEN_SUBJECT)],
+        ),
+      ].map(([found]) => `${path}: ${found}`),
     );
 
 /** Matches a statement that leaves something at run time. A file of types has nothing to test. */
