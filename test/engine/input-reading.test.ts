@@ -98,6 +98,12 @@ test("a file with bad lines has no plan, and the first faults name their lines i
   await fc.assert(property, { numRuns: 20 });
 });
 
+test("a file without a line is a fault of the file", async () => {
+  for (const lines of [[], ["", " "]]) {
+    expect(await verdictOf(lines)).toMatchObject({ faults: [{ code: "empty_file", line: null }] });
+  }
+});
+
 test("no more faults are kept than a batch lists", async () => {
   const verdict = await verdictOf(Array<string>(2 * MAX_FAULTS).fill("{"));
   expect(verdict.ok ? null : verdict.faults.map(({ line }) => line)).toEqual(
