@@ -5,6 +5,7 @@
  * |---|---|
  * | overloaded (429, 503, 529), unreachable | more time cures it: again, until the deadline |
  * | refused for the operator's key, account or address | the same, and no sooner than the hold allows |
+ * | refused with 429, whatever others get | the same: DashScope and others call a rate limit a quota |
  * | the same, although the target has served others since | may be the line's fault: again, a few times |
  * | 502, 504, broken, while the target serves no request | the target's fault for now: again, for a few hours |
  * | the same, although the target has served others since; other 5xx but 501; timed out | may be the line's fault: again, a few times |
@@ -92,10 +93,12 @@ export function decide(
   return { do: "retry", atMs, tally: { ...tally, failures, sinceMs } };
 }
 
+const OVERLOADED = 429;
+
 const isCuredByTime = (outcome: Outcome, { hasServedOthers }: Moment) =>
   outcome.kind === "overloaded" ||
   outcome.kind === "unreachable" ||
-  (outcome.kind === "refused" && !hasServedOthers);
+  (outcome.kind === "refused" && (outcome.status === OVERLOADED || !hasServedOthers));
 
 const isTargetsFault = (outcome: Outcome, { isTargetDown, hasServedOthers }: Moment) =>
   isTargetDown || (isDoubtful(outcome) && !hasServedOthers);

@@ -5,8 +5,9 @@
  * charged to the lines, a revoked key would end a batch of 50,000 in seconds. An answer about the line's own model or
  * content belongs to the line, whatever its status. `docs/architecture.md` has the whole table.
  *
- * The patterns cover OpenAI, Azure, vLLM, Ollama, llama.cpp, LiteLLM, OpenRouter, Groq and DeepSeek. A server with
- * other words is judged by its status alone; `holds.ts` keeps such a judgement from holding up other tenants.
+ * The patterns cover OpenAI, Azure, vLLM, Ollama, llama.cpp, LiteLLM, OpenRouter, Groq, DeepSeek, Gemini, Anthropic,
+ * xAI and DashScope. A server with other words is judged by its status alone; `holds.ts` keeps such a judgement from
+ * holding up other tenants.
  */
 import type { RefusalReason } from "../../batch/outcome.ts";
 
@@ -38,14 +39,23 @@ const MAX_NO_SUCH_PATH_BYTES = 160;
 
 /** The codes, in `error.code` or `error.type` under any status below 500, of an account that cannot pay. */
 const QUOTA_CODE =
-  /^(?:insufficient_(?:quota|balance|credits|funds)|billing_\w+|payment_required|credit_balance_\w+|budget_exceeded|(?:organization|project)_(?:usage|spend)_limit_exceeded|quota_exceeded|access_terminated\w*)$/i;
+  /^(?:insufficient_(?:quota|balance|credits|funds)|billing_\w+|payment_required|credit_balance_\w+|budget_exceeded|(?:organization|project)_(?:usage|spend)_limit_exceeded|quota_exceeded|exceeded_current_quota_error|arrearage|blocked_api_access|access_terminated\w*)$/i;
 /** The codes, in the same places, of a key or an account that is not accepted. */
 const CREDENTIALS_CODE =
   /^(?:invalid_api_key|invalid_key|expired_key|token_not_found_in_db|authentication_error|auth_error|account_deactivated|organization_(?:deactivated|restricted)|unsupported_country_region_territory|invalid_organization|ip_not_authorized|unauthorized)$/i;
 const QUOTA_TEXT =
   /exceeded your current quota|insufficient (?:quota|balance|credits|funds)|credit balance is too low|billing hard limit|budget has been exceeded|account is not active/i;
-/** A key that lacks a right gets a text that looks like one about a model (`model.request`). */
-const KEY_RIGHTS_TEXT = /missing scopes|insufficient permissions|api key not valid/i;
+/** Gemini calls every rate limit a quota. It says when to come again, which no account without credit does. */
+const RATE_TEXT = /\bretry in \d|"retryDelay"/;
+/** What Anthropic and Groq say with 400, as if the line were wrong. */
+const ACCOUNT_TEXT =
+  /your credit balance is too low|reached your specified api usage limits|reached its (?:monthly )?spend(?:ing)? limit/i;
+/**
+ * A key that lacks a right gets a text that looks like one about a model (`model.request`). Gemini and xAI refuse a
+ * wrong key with 400.
+ */
+const KEY_TEXT =
+  /missing scopes|insufficient permissions|api key (?:not valid|expired)|incorrect api key provided/i;
 
 const MODEL_CODE = /model|deployment/i;
 /** The pattern skips words that are part of an echoed path. */
@@ -72,7 +82,7 @@ export function refusalOf(answer: JudgedAnswer): Refusal | null {
       ? refused("credentials")
       : refused("address");
   }
-  if (KEY_RIGHTS_TEXT.test(words.text) && status !== 404) return refused("credentials");
+  if (KEY_TEXT.test(words.text) && status !== 404) return refused("credentials");
   switch (status) {
     case 401:
       return isAboutModelAccess(words) ? null : refused("credentials");
@@ -84,14 +94,15 @@ export function refusalOf(answer: JudgedAnswer): Refusal | null {
     case 402:
       return refused("quota");
     case 429:
-      return QUOTA_TEXT.test(words.text) ? refused("quota") : null;
+      if (RATE_TEXT.test(words.text)) return null;
+      return QUOTA_TEXT.test(words.text) || ACCOUNT_TEXT.test(words.text) ? refused("quota") : null;
     case 404:
     case 405:
     case 421:
     case 426:
       return isAboutModel(words) ? null : refused("address");
     default:
-      return null;
+      return ACCOUNT_TEXT.test(words.text) ? refused("quota") : null;
   }
 }
 
