@@ -14,6 +14,12 @@ export interface SlotDemand {
   readonly held: number;
 }
 
+/** What a replica could use at one target, by the kind of request. */
+export interface LaneDemand {
+  readonly interactive: number;
+  readonly batch: number;
+}
+
 /** The part of one target that a replica has until its claim ends. */
 export interface SlotShare {
   readonly target: string;
@@ -42,6 +48,40 @@ export interface SlotDivision {
   /** Grows with time. It moves the places that cannot be divided, so that no replica goes without for ever. */
   readonly turn: number;
 }
+
+/** A replica with what it could use at one target. */
+export interface LaneSharer {
+  readonly owner: string;
+  readonly lanes: LaneDemand;
+}
+
+/**
+ * Returns the slots that a replica is to ask for. Where the replicas have interactive requests and lines for more than
+ * the limit, interactive requests go first and lines keep their share, at whichever replicas either of them are. Each
+ * replica asks for an equal part of what its lanes may have.
+ */
+export function wantedSlots(
+  own: LaneSharer,
+  others: readonly LaneSharer[],
+  { limit, batchShare }: { readonly limit: number; readonly batchShare: number },
+): number {
+  // In the order of their owners, so that all replicas divide alike.
+  const all = [own, ...others].toSorted((a, b) => (a.owner < b.owner ? -1 : 1));
+  const wantedBy = (lane: keyof LaneDemand) => all.map(({ lanes }) => lanes[lane]);
+  const interactive = sumOf(wantedBy("interactive"));
+  const batch = sumOf(wantedBy("batch"));
+  if (interactive === 0 || batch === 0 || interactive + batch <= limit) {
+    return Math.max(1, Math.min(limit, own.lanes.interactive + own.lanes.batch));
+  }
+  const ofLines = Math.min(batch, Math.max(Math.round(batchShare * limit), limit - interactive));
+  const partOf = (slotCount: number, lane: keyof LaneDemand) => {
+    const part = divideSlots(slotCount, wantedBy(lane), 0)[all.indexOf(own)] ?? 0;
+    return Math.min(own.lanes[lane], part);
+  };
+  return Math.max(1, partOf(limit - ofLines, "interactive") + partOf(ofLines, "batch"));
+}
+
+const sumOf = (counts: readonly number[]): number => counts.reduce((sum, each) => sum + each, 0);
 
 /** The places that cannot be divided move on after this. */
 const TURN_MS = 60_000;

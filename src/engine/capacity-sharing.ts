@@ -7,12 +7,12 @@
  * that cannot renew sends nothing more once its part has run out, because others may have it by then. A line must never
  * wait for the store here.
  */
-import type { SlotDemand } from "../batch/slot-share.ts";
+import { type LaneSharer, type SlotDemand, wantedSlots } from "../batch/slot-share.ts";
 import type { Cancel, Clock } from "../clock.ts";
 import { loop, Nudge } from "../loop.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
-import type { Upstreams } from "../upstream/upstream.ts";
+import type { TargetDemand, Upstreams } from "../upstream/upstream.ts";
 import { Disagreement } from "./disagreement.ts";
 import type { Fleet } from "./fleet.ts";
 import { encodeReport, type ReplicaReport } from "./replica-report.ts";
@@ -112,10 +112,10 @@ export class CapacitySharing {
     // A replica that was cut off for long must know which work it has lost before it may send again.
     await this.#options.renewLeasesIfLate();
     const startedAtMs = clock.elapsedMs();
+    const report = this.#report();
     const demands = upstreams
       .listDemands()
-      .map((demand) => ({ ...demand, limit: this.#limitOf(demand) }));
-    const report = this.#report();
+      .map((demand) => this.#demandAmongPeers(demand, report.isWorker));
     const replica = {
       owner,
       ttlMs: PART_TTL_MS,
@@ -146,15 +146,25 @@ export class CapacitySharing {
   }
 
   /**
-   * Returns the limit that all replicas divide. Where they differ, the smallest holds: a replica with a smaller one than the
+   * All replicas divide one limit. Where theirs differ, the smallest holds: a replica with a smaller one than the
    * others would find more slots held than it knows of, and never get one.
    */
-  #limitOf({ target, limit }: Pick<SlotDemand, "target" | "limit">): number {
-    const own = this.#options.limitOf(target) ?? limit;
-    const others = this.#options.fleet.peers.flatMap(({ targets }) =>
-      targets.flatMap((each) => (each.name === target ? (each.limit ?? []) : [])),
+  #demandAmongPeers(demand: TargetDemand, isWorker: boolean): SlotDemand {
+    const { owner, limitOf, fleet } = this.#options;
+    const { target, held, batchShare, reserve } = demand;
+    const peers = fleet.peers.flatMap((peer) =>
+      peer.targets
+        .filter(({ name }) => name === target)
+        .map((each) => ({ ...each, owner: peer.owner, isWorker: peer.isWorker })),
     );
-    return Math.min(own, ...others);
+    const limits = peers.flatMap((each) => each.limit ?? []);
+    const limit = Math.min(limitOf(target) ?? demand.limit, ...limits);
+    const own = { owner, isWorker, lanes: demand.lanes };
+    const others = peers.flatMap(({ lanes, ...peer }) =>
+      lanes === undefined ? [] : [{ ...peer, lanes }],
+    );
+    const [first = own, ...rest] = withReserve([own, ...others], reserve);
+    return { target, limit, wanted: wantedSlots(first, rest, { limit, batchShare }), held };
   }
 
   /** Adds the configured limits, because a process may be able to use less than them itself. */
@@ -166,4 +176,16 @@ export class CapacitySharing {
     });
     return { ...report, targets };
   }
+}
+
+/** Gives the servers that run no batches what is kept free for interactive requests, in equal parts. */
+function withReserve(
+  sharers: readonly (LaneSharer & { readonly isWorker: boolean })[],
+  reserve: number,
+): LaneSharer[] {
+  const serverCount = sharers.filter(({ isWorker }) => !isWorker).length;
+  return sharers.map(({ owner, isWorker, lanes }) => {
+    const kept = isWorker ? 0 : Math.ceil(reserve / serverCount);
+    return { owner, lanes: { ...lanes, interactive: Math.max(kept, lanes.interactive) } };
+  });
 }

@@ -55,6 +55,10 @@ export class SlotQueue<Target extends Eligible> {
     return this.#waitingCount;
   }
 
+  isWaiting(lane: Lane): boolean {
+    return lane === "interactive" ? !this.#interactive.isEmpty : this.#lines.size > 0;
+  }
+
   /** Whether a line had to wait since this was asked last. */
   takeHadToWait(): boolean {
     const hadToWait = this.#hadToWait;
@@ -201,6 +205,10 @@ class TargetView<Target extends Eligible> implements SlotSource {
 
   get waitingCount(): number {
     return this.#queue.waitingCount;
+  }
+
+  isWaiting(lane: Lane): boolean {
+    return this.#queue.isWaiting(lane);
   }
 
   first(lane: Lane, nowMs: number): Waiter<Target> | null {

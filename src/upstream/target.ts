@@ -6,11 +6,11 @@ import { createHash } from "node:crypto";
 import { finished } from "node:stream";
 import { NO_USAGE } from "../batch/batch.ts";
 import type { Outcome, Refused } from "../batch/outcome.ts";
-import type { SlotDemand } from "../batch/slot-share.ts";
+import type { LaneDemand } from "../batch/slot-share.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import { Capacity, type CapacityOptions } from "./capacity/capacity.ts";
-import type { Limiter } from "./capacity/limiter.ts";
+import type { Lane, Limiter } from "./capacity/limiter.ts";
 import { Connection, type ConnectionOptions } from "./connection.ts";
 import type { Attempted } from "./exchange/attempt.ts";
 import { beginningOf } from "./exchange/proxied-answer.ts";
@@ -31,6 +31,7 @@ import type {
   ModelListing,
   ProxyResult,
   RequestKind,
+  TargetDemand,
   TargetReport,
   TargetStatus,
   Unavailability,
@@ -124,6 +125,7 @@ export class Target {
       name: this.name,
       models: this.#connection.models,
       maxConcurrency,
+      lanes: this.#lanes,
       schedule,
       listed: this.servesAnyModel ? this.models.latestIds.slice(0, MAX_REPORTED_MODELS) : [],
       settings: hashOf(this.#config),
@@ -154,13 +156,19 @@ export class Target {
   }
 
   /** What it has work for, while it shares the limits of the target with other replicas. */
-  get demand(): SlotDemand {
-    const { totalInFlight: inFlight, waitingCount } = this.limiter;
-    const limit = this.#config.max_concurrency;
-    // A target that lines wait for could use all there is: it may lack slots, or its part of a rate.
-    const wanted = waitingCount > 0 ? limit : Math.max(1, inFlight);
-    const held = Math.max(inFlight, Math.min(limit, this.capacity.slotCount));
-    return { target: this.name, limit, wanted, held };
+  get demand(): TargetDemand {
+    const { max_concurrency: limit, batch_share: batchShare } = this.#config;
+    const held = Math.max(this.limiter.totalInFlight, Math.min(limit, this.capacity.slotCount));
+    const { reserve } = this.capacity;
+    return { target: this.name, limit, held, batchShare, reserve, lanes: this.#lanes };
+  }
+
+  get #lanes(): LaneDemand {
+    const { limiter } = this;
+    // A target that requests wait for could use all there is: it may lack slots, or its part of a rate.
+    const wanted = (lane: Lane) =>
+      limiter.isWaiting(lane) ? this.#config.max_concurrency : limiter.inFlight[lane];
+    return { interactive: wanted("interactive"), batch: wanted("batch") };
   }
 
   /** Takes another configuration from now on. Requests in flight end as they began. */

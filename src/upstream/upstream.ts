@@ -7,7 +7,7 @@
 import type { Readable } from "node:stream";
 import type { FairQueue, Flow } from "../batch/fair-queue.ts";
 import type { Outcome } from "../batch/outcome.ts";
-import type { SlotDemand, SlotShare } from "../batch/slot-share.ts";
+import type { LaneDemand, SlotDemand, SlotShare } from "../batch/slot-share.ts";
 import type { ScheduleConfig, UpstreamConfig } from "../config/upstreams.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
 import type { WaitingReason } from "../contract/batch-extension.ts";
@@ -226,6 +226,8 @@ export interface TargetReport {
   readonly maxConcurrency: number;
   /** The configured limit for all replicas together. Replicas of an older version report none. */
   readonly limit?: number;
+  /** What the replica could use of it. Replicas of an older version report none. */
+  readonly lanes?: LaneDemand;
   readonly schedule: ScheduleConfig | null;
   /** The time until it may take lines; null when that is never. */
   readonly opensInMs: number | null;
@@ -261,6 +263,15 @@ export interface ReplicaRoute extends Pick<Route, "key" | "unavailabilityFor" | 
   readonly opensInMs: number;
 }
 
+/** What this replica could use at a target, of the limit that all replicas share. */
+export interface TargetDemand extends Omit<SlotDemand, "wanted"> {
+  readonly lanes: LaneDemand;
+  /** The share that lines keep while interactive requests want everything, from 0 to 1. */
+  readonly batchShare: number;
+  /** The slots of all replicas that are kept free for interactive requests. */
+  readonly reserve: number;
+}
+
 /** What another replica has reported. */
 export interface PeerReport {
   readonly owner: string;
@@ -286,7 +297,7 @@ export interface Upstreams {
   /** Whether another replica serves the model. */
   isServedElsewhere(model: string): boolean;
   /** Lists what each target needs of the limits that replicas share. */
-  listDemands(): SlotDemand[];
+  listDemands(): TargetDemand[];
   /**
    * Sets the part that this process has of the limits of each target. A target that is not named takes nothing. Until
    * the first call each target has its whole limits.

@@ -4,7 +4,7 @@
  * it has in flight.
  */
 import { isDeepStrictEqual } from "node:util";
-import type { SlotDemand, SlotShare } from "../batch/slot-share.ts";
+import type { SlotShare } from "../batch/slot-share.ts";
 import type { Clock } from "../clock.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import { TurnBudget } from "../resources/turn-budget.ts";
@@ -20,6 +20,7 @@ import type {
   PeerReport,
   ReplicaRoute,
   Route,
+  TargetDemand,
   TargetModels,
   TargetReport,
   TargetStatus,
@@ -111,7 +112,7 @@ class ConfiguredUpstreams implements Upstreams {
     return this.#peers.values().some((peer) => peer.findRoute(model) !== null);
   }
 
-  listDemands(): SlotDemand[] {
+  listDemands(): TargetDemand[] {
     return [...this.#targets.values()].map(({ demand }) => demand);
   }
 

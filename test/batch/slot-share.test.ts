@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { divideSlots, slotCountOf } from "../../src/batch/slot-share.ts";
+import { divideSlots, slotCountOf, wantedSlots } from "../../src/batch/slot-share.ts";
 
 const sumOf = (parts: readonly number[]) => parts.reduce((sum, part) => sum + part, 0);
 
@@ -18,6 +18,39 @@ describe("slots that are divided", () => {
           for (const [i, part] of parts.entries()) {
             if (part <= (wanted[i] ?? 0)) expect(part).toBeLessThanOrEqual(least + 1);
             else expect(least).toBe(Number.POSITIVE_INFINITY);
+          }
+        },
+      ),
+    );
+  });
+
+  test("are asked for so that interactive requests go first and lines keep a quarter, wherever they are", () => {
+    const lanes = fc.record({ interactive: fc.nat(100), batch: fc.nat(100) });
+    fc.assert(
+      fc.property(
+        fc.integer({ min: 20, max: 200 }),
+        fc.array(lanes, { minLength: 1, maxLength: 8 }),
+        (limit, all) => {
+          const replicas = all.map((each, i) => ({ owner: `replica-${i}`, lanes: each }));
+          const wanted = replicas.map((own) => {
+            const others = replicas.filter((each) => each !== own);
+            return wantedSlots(own, others, { limit, batchShare: 0.25 });
+          });
+          const [interactive, batch] = [
+            sumOf(all.map((each) => each.interactive)),
+            sumOf(all.map((each) => each.batch)),
+          ];
+          if (interactive === 0 || batch === 0) return;
+          // A replica that wants nothing asks for one slot all the same.
+          expect(sumOf(wanted)).toBeLessThanOrEqual(limit + all.length);
+          expect(sumOf(wanted)).toBeGreaterThanOrEqual(Math.min(limit, interactive + batch));
+          const quarter = Math.min(batch, Math.round(limit / 4));
+          const ofLines = sumOf(wanted.filter((_, i) => all[i]?.interactive === 0));
+          if (all.every((each) => each.interactive === 0 || each.batch === 0)) {
+            expect(ofLines).toBeGreaterThanOrEqual(quarter);
+            expect(ofLines).toBeLessThanOrEqual(
+              Math.max(quarter, limit - interactive) + all.length,
+            );
           }
         },
       ),

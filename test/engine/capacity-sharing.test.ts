@@ -10,7 +10,7 @@ import type { Store } from "../../src/store/store.ts";
 import { createLog } from "../../src/telemetry/log.ts";
 import { openUpstreams } from "../../src/upstream/upstreams.ts";
 import { FakeClock } from "../support/fake-clock.ts";
-import { answeredLines, Fleet, numbersTo, submit, type Worker } from "../support/fleet.ts";
+import { answeredLines, Fleet, type Member, numbersTo, submit } from "../support/fleet.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -23,7 +23,7 @@ afterAll(async () => {
   await postgres?.[Symbol.asyncDispose]();
 });
 
-async function slotCountOf({ url }: Worker): Promise<number> {
+async function slotCountOf({ url }: Pick<Member, "url">): Promise<number> {
   const scrape = new Scrape(await (await fetch(`${url}/metrics`)).text());
   return scrape.value("batchd_upstream_concurrency_limit", { target: "model" });
 }
@@ -51,6 +51,65 @@ describe.skipIf(postgres === null)("max_concurrency", () => {
     expect(await answeredLines(api, id)).toEqual(numbersTo(2_000));
   });
 });
+
+describe.skipIf(postgres === null)("interactive requests at one of four servers", () => {
+  const SLOTS = 16;
+
+  /** Asks again whenever it has an answer. */
+  async function askOnAndOn({ url }: Member, signal: AbortSignal): Promise<void> {
+    const messages = [{ role: "user", content: "[[delay 50]] Hello" }];
+    const body = JSON.stringify({ model: "m", messages });
+    while (!signal.aborted) {
+      const answer = await fetch(`${url}/v1/chat/completions`, { method: "POST", body });
+      expect(answer.status).toBe(200);
+      await answer.text();
+    }
+  }
+
+  test("go before the batches at the others, which keep their share", async () => {
+    await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });
+    const upstream = await fleet.upstream();
+    const bounds = { max_concurrency: SLOTS, min_concurrency: SLOTS };
+    const place = { upstream, fields: { ...bounds, batch_share: 0.25 } };
+    const api = await fleet.api(place);
+    const workers = [
+      await fleet.worker(place),
+      await fleet.worker(place),
+      await fleet.worker(place),
+    ];
+    await submit(api, 20_000, 50);
+    const ofWorkers = async () =>
+      (await Promise.all(workers.map(slotCountOf))).reduce((sum, count) => sum + count, 0);
+    await eventually(ofWorkers).toBe(SLOTS - 1);
+
+    const stop = new AbortController();
+    const asking = Array.from({ length: 2 * SLOTS }, () => askOnAndOn(api, stop.signal));
+    try {
+      await eventually(() => slotCountOf(api)).toBe((SLOTS * 3) / 4);
+      await eventually(ofWorkers).toBe(SLOTS / 4);
+    } finally {
+      stop.abort();
+      await Promise.all(asking);
+    }
+    await eventually(ofWorkers).toBe(SLOTS - 1);
+  });
+});
+
+test.skipIf(postgres === null)(
+  "an API server keeps the slots of interactive_reserve while workers could use all",
+  async () => {
+    await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });
+    const upstream = await fleet.upstream();
+    const bounds = { max_concurrency: LIMIT, min_concurrency: LIMIT };
+    const place = { upstream, fields: { ...bounds, interactive_reserve: LIMIT / 2 } };
+    const api = await fleet.api(place);
+    const worker = await fleet.worker(place);
+    await submit(api, 20_000, 50);
+    await upstream.reachedLines(20);
+    await eventually(() => slotCountOf(worker)).toBe(LIMIT / 2);
+    expect(await slotCountOf(api)).toBe(LIMIT / 2);
+  },
+);
 
 describe("a part of a limit", () => {
   /** The most slots that a worker on SQLite has of an upstream, for however short a time, if its renewals take `tookMs`. */

@@ -58,14 +58,15 @@ export class Fleet implements AsyncDisposable {
     return join(this.#folder.path, "data");
   }
 
-  api(place: MemberPlace = {}): Promise<Member> {
-    return this.#start("api", [], place);
+  /** Starts an API server, which takes interactive requests if it has an upstream. */
+  api({ upstream, fields, ...place }: WorkerOptions = {}): Promise<Member> {
+    const upstreams = upstream === undefined ? [] : [entryOf(upstream, fields)];
+    return this.#start("api", upstreams, place);
   }
 
   async worker({ upstream, fields, ...place }: WorkerOptions = {}): Promise<Worker> {
     const used = upstream ?? (await this.upstream());
-    const entry = { name: "model", base_url: used.url, models: ["*"], max_concurrency: 32 };
-    const member = await this.#start("worker", [{ ...entry, ...fields }], place);
+    const member = await this.#start("worker", [entryOf(used, fields)], place);
     return { ...member, upstream: used };
   }
 
@@ -101,6 +102,14 @@ export class Fleet implements AsyncDisposable {
     this.#folder[Symbol.dispose]();
   }
 }
+
+const entryOf = ({ url }: TestUpstream, fields: Record<string, unknown> = {}) => ({
+  name: "model",
+  base_url: url,
+  models: ["*"],
+  max_concurrency: 32,
+  ...fields,
+});
 
 /** Creates a batch of `lineCount` lines, each answered after `delayMs`. */
 export function submit(member: Member, lineCount: number, delayMs = 0): Promise<string> {

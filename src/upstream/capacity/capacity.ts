@@ -96,6 +96,11 @@ export class Capacity implements Gate {
     return this.#own.slotCount;
   }
 
+  /** The slots of all replicas that are kept free for interactive requests. */
+  get reserve(): number {
+    return this.#own.reserve;
+  }
+
   /** Whether other replicas have the whole target at the moment. */
   get isElsewhere(): boolean {
     return this.slotCount === 0;

@@ -45,6 +45,7 @@ interface SlotWaiter {
 /** The requests of one route that wait, as one of its targets sees them. */
 export interface SlotSource {
   readonly waitingCount: number;
+  isWaiting(lane: Lane): boolean;
   /** Returns the next request that may come to this target; null when none may. */
   first(lane: Lane, nowMs: number): SlotWaiter | null;
   /** Gives a slot of this target to the request that {@link first} has named. */
@@ -111,6 +112,11 @@ export class Limiter {
     let count = 0;
     for (const source of this.#sources) count += source.waitingCount;
     return count;
+  }
+
+  /** Whether requests of this lane wait. */
+  isWaiting(lane: Lane): boolean {
+    return this.#sources.values().some((source) => source.isWaiting(lane));
   }
 
   /** Sets the limits. Lower ones take no slot away, but apply as slots come back. A closed limiter stays at 0. */

@@ -59,9 +59,13 @@ export class OwnLimits {
 
   /** Returns how many of so many slots lines may have, next to interactive requests. */
   slotsForLines(limit: number): number {
+    return Math.min(limit, Math.max(1, limit - this.#slotsOf(this.reserve)));
+  }
+
+  /** The slots of all replicas that are kept free for interactive requests. */
+  get reserve(): number {
     const { max_concurrency, interactive_reserve } = this.#config;
-    const reserve = interactive_reserve ?? (max_concurrency < RESERVE_FROM_CONCURRENCY ? 0 : 1);
-    return Math.min(limit, Math.max(1, limit - this.#slotsOf(reserve)));
+    return interactive_reserve ?? (max_concurrency < RESERVE_FROM_CONCURRENCY ? 0 : 1);
   }
 
   /** Returns the slots in a window of the schedule. One of few slots must not leave every replica without one. */
