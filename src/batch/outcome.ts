@@ -74,6 +74,10 @@ export interface Refused {
 /** The outcomes that end a line. */
 export type FinalOutcome = Exclude<Outcome, { kind: "interrupted" }>;
 
+/** Whether a gateway may have answered so because the server behind it gave no answer. LiteLLM says 408 then. */
+export const isOfGateway = (status: number): boolean =>
+  status === 408 || status === 502 || status === 504;
+
 export const isSuccess = (outcome: FinalOutcome): boolean =>
   outcome.kind === "answered" && outcome.status >= 200 && outcome.status < 300;
 

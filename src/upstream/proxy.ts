@@ -5,6 +5,7 @@
  * one before could not be reached or was full. The client gets the last answer. The request waits for a slot, but not
  * for a target that is down or has asked for a pause.
  */
+import { isOfGateway } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
 import { isOverload } from "./exchange/answer.ts";
 import { SlotRequest } from "./slot.ts";
@@ -17,9 +18,6 @@ interface ProxyOptions {
   readonly abort: AbortSignal;
   readonly clock: Clock;
 }
-
-/** Statuses of a gateway that does not reach its server. */
-const BEHIND_GATEWAY = new Set([502, 504]);
 
 export async function proxyThrough(
   targets: readonly Target[],
@@ -70,7 +68,7 @@ const isWorthAnother = (result: ProxyResult) =>
   result.kind === "unreachable" ||
   result.kind === "refused" ||
   result.kind === "unknown_model" ||
-  (result.kind === "proxied" && (isOverload(result.status) || BEHIND_GATEWAY.has(result.status)));
+  (result.kind === "proxied" && (isOverload(result.status) || isOfGateway(result.status)));
 
 function discard(result: ProxyResult | null): void {
   if (result?.kind === "proxied") result.body.destroy();

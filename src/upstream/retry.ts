@@ -7,8 +7,8 @@
  * | refused for the operator's key, account or address | the same, and no sooner than the hold allows |
  * | refused with 429, whatever others get | the same: DashScope and others call a rate limit a quota |
  * | the same, although the target has served others since | may be the line's fault: again, a few times |
- * | 502, 504, broken, while the target serves no request | the target's fault for now: again, for a few hours |
- * | the same, although the target has served others since; other 5xx but 501; timed out | may be the line's fault: again, a few times |
+ * | 408, 502, 504, broken, while the target serves no request | the target's fault for now: again, for a few hours |
+ * | the same, although the target has served others since; 409; other 5xx but 501; timed out | may be the line's fault: again, a few times |
  * | any of these, while the circuit of the target is not closed | the target's fault for now: again, for a few hours |
  * | any other status | final |
  * | interrupted | given back; it costs the line nothing |
@@ -16,7 +16,7 @@
  * The wait before the next attempt is drawn from nothing up to an exponential bound ("full jitter"). It comes on top
  * of the wait that the upstream asked for. Lines that failed together must not come back together.
  */
-import type { FinalOutcome, Outcome } from "../batch/outcome.ts";
+import { type FinalOutcome, isOfGateway, type Outcome } from "../batch/outcome.ts";
 
 export interface RetryPolicy {
   /** The number of attempts at a line that may be failing by its own fault, the first one included. */
@@ -108,8 +108,7 @@ const isTargetsFault = (outcome: Outcome, { isTargetDown, hasServedOthers }: Mom
  * target minutes, and a line that asks for too long an answer times out at every target.
  */
 const isDoubtful = (outcome: Outcome) =>
-  outcome.kind === "broken" ||
-  (outcome.kind === "answered" && (outcome.status === 502 || outcome.status === 504));
+  outcome.kind === "broken" || (outcome.kind === "answered" && isOfGateway(outcome.status));
 
 /**
  * Returns the tally without the failures of a line whose target was found down afterwards: the line was not at fault.
@@ -119,8 +118,9 @@ export function forgiven(tally: Tally, nowMs: number, { patienceMs }: RetryPolic
   return isPatient ? { ...tally, failures: 0 } : tally;
 }
 
-/** A 501 is a statement about the request, which no repetition changes. */
-const isWorthRepeating = (status: number) => status >= 500 && status !== 501;
+/** A 501 is a statement about the request, which no repetition changes. OpenAI's clients repeat a 408 and a 409, too. */
+const isWorthRepeating = (status: number) =>
+  (status >= 500 && status !== 501) || status === 408 || status === 409;
 
 /** Draws the wait after `before` earlier ones. */
 const jitter = (before: number, random: number, { baseMs, capMs }: RetryPolicy) =>

@@ -34,14 +34,14 @@ const decideAfter = (outcome: Outcome, changes: Partial<typeof moment> = {}) =>
   decide(outcome, { ...moment, ...changes }, DEFAULT_RETRY_POLICY);
 
 describe("after an attempt", () => {
-  test.each([200, 201, 204, 301, 400, 401, 403, 404, 408, 409, 413, 422, 501])(
+  test.each([200, 201, 204, 301, 400, 401, 403, 404, 413, 422, 501])(
     "status %i is final",
     (status) => {
       expect(decideAfter(answered(status))).toMatchObject({ do: "record" });
     },
   );
 
-  test.each([500, 502, 504, 520, 599])("status %i is charged to the line", (status) => {
+  test.each([408, 409, 500, 502, 504, 520, 599])("status %i is charged to the line", (status) => {
     expect(decideAfter(answered(status))).toMatchObject({
       do: "retry",
       tally: { failures: 1, overloads: 0 },
@@ -69,6 +69,7 @@ describe("after an attempt", () => {
   });
 
   test.each<Outcome>([
+    answered(408),
     answered(502),
     answered(504),
     { kind: "broken", detail: "connection reset" },

@@ -3,7 +3,7 @@
  * (`breaker.ts`), about its load (`concurrency.ts`) and about its rate limit (`quota.ts`). It must stay a set of pure
  * functions, so that one answer means the same to all of them.
  */
-import type { Outcome } from "../../batch/outcome.ts";
+import { isOfGateway, type Outcome } from "../../batch/outcome.ts";
 import type { Sample } from "./adaptive/concurrency.ts";
 import type { Evidence } from "./breaker.ts";
 import type { Lane } from "./limiter.ts";
@@ -26,7 +26,7 @@ export function evidenceOf(outcome: Outcome): Evidence {
     case "refused":
       return "good";
     case "answered":
-      return outcome.status === 502 || outcome.status === 504 ? "doubtful" : "good";
+      return isOfGateway(outcome.status) ? "doubtful" : "good";
   }
 }
 
@@ -44,7 +44,7 @@ export function signalOf(outcome: Outcome, lane: Lane): Sample["signal"] | null 
     case "broken":
       return "unclear";
     case "answered":
-      if (outcome.status >= 500) return "unclear";
+      if (outcome.status >= 500 || isOfGateway(outcome.status)) return "unclear";
       // A refusal comes sooner than an answer, and a stream ends only when its reader has read it.
       return outcome.status >= 400 || lane === "interactive" ? null : "good";
   }

@@ -155,16 +155,19 @@ describe("a batch of which the first 50 lines fail alike", () => {
   });
 });
 
-test("a batch of few lines outlives a server that answers each five times with 502", async () => {
-  const counts = new Map<string, number>();
-  await using upstream = await startUpstream({
-    answers: ({ user }) => {
-      const count = (counts.get(user) ?? 0) + 1;
-      counts.set(user, count);
-      return count <= 5 ? { status: 502, body: {} } : GOOD;
-    },
-  });
-  await using service = await startTestService({ config: configFor(upstream.url) });
-  const batch = await service.run(chatLines(2));
-  expect(batch.request_counts).toEqual({ total: 2, completed: 2, failed: 0 });
-});
+test.each([408, 502])(
+  "a batch of few lines outlives a server that answers each five times with %i",
+  async (status) => {
+    const counts = new Map<string, number>();
+    await using upstream = await startUpstream({
+      answers: ({ user }) => {
+        const count = (counts.get(user) ?? 0) + 1;
+        counts.set(user, count);
+        return count <= 5 ? { status, body: {} } : GOOD;
+      },
+    });
+    await using service = await startTestService({ config: configFor(upstream.url) });
+    const batch = await service.run(chatLines(2));
+    expect(batch.request_counts).toEqual({ total: 2, completed: 2, failed: 0 });
+  },
+);
