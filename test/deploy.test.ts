@@ -100,6 +100,19 @@ describe("monitoring", () => {
   });
 });
 
+describe("units of systemd", () => {
+  test.each(["batchd.service", "batchd@.service"])(
+    "%s lets an audit log be written, and says how other folders are added",
+    (name) => {
+      const unit = read(`deploy/systemd/${name}`);
+      expect(unit).toMatch(/^ProtectSystem=strict$/m);
+      expect(unit).toMatch(/^LogsDirectory=batchd$/m);
+      expect(unit).toContain("ReadWritePaths=");
+      expect(read("docs/operating.md")).toContain("`ReadWritePaths=`");
+    },
+  );
+});
+
 describe("containers", () => {
   test("run the version of Node.js that the tests run on, and of the package", () => {
     const bases = [...read("Dockerfile").matchAll(/^FROM node:(\S+)-slim/gm)].map(([, v]) => v);
@@ -138,6 +151,21 @@ describe("containers", () => {
   test("behind nginx are those of compose.yaml", () => {
     const servers = read("deploy/nginx/batchd.conf").matchAll(/server (\S+):8080/g);
     expect([...servers].map(([, name]) => name)).toEqual(["api-1", "api-2"]);
+  });
+
+  test("get from the chart the address of its configuration, which the image would have them ignore", () => {
+    const ofImage = [...read("Dockerfile").matchAll(/\b(BATCHD_(?:HOST|PORT))=/g)].map(
+      ([, n]) => n,
+    );
+    expect(ofImage).toEqual(["BATCHD_HOST", "BATCHD_PORT"]);
+    const pods = read("deploy/helm/templates/_helpers.tpl");
+    const set = pods.matchAll(
+      /name: (\w+), value: \{\{ \$root\.Values\.config\.(\S+) \| quote \}\}/g,
+    );
+    expect([...set].map(([, name, key]) => [name, key])).toEqual([
+      ["BATCHD_HOST", "server.host"],
+      ["BATCHD_PORT", "server.port"],
+    ]);
   });
 
   test("get from the chart a configuration that batchd takes, and roles that it has", () => {

@@ -113,6 +113,10 @@ spec:
           image: {{ include "batchd.image" $root | quote }}
           imagePullPolicy: {{ $root.Values.image.pullPolicy }}
           args: [serve, --config, /etc/batchd/batchd.yaml, --role, {{ $role }}]
+          # The image has both for Docker, and the environment comes before the configuration.
+          env:
+            - { name: BATCHD_HOST, value: {{ $root.Values.config.server.host | quote }} }
+            - { name: BATCHD_PORT, value: {{ $root.Values.config.server.port | quote }} }
           envFrom:
             - secretRef:
                 name: {{ include "batchd.secret" $root }}
