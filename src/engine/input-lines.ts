@@ -3,6 +3,8 @@
  * them. Memory holds one piece of the file and the longest line, and other work has its turns in between.
  */
 import type { Batch, StoredFile } from "../batch/batch.ts";
+import { EqualBodies } from "../batch/equal-bodies.ts";
+import type { ParsedLine } from "../batch/line.ts";
 import { spreadOver } from "../batch/plan.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { Blobs } from "../blobs/blobs.ts";
@@ -11,6 +13,7 @@ import { SlicedWork } from "../resources/time-slice.ts";
 import type { Store } from "../store/store.ts";
 import type { InputReading } from "./input-reading.ts";
 import { numbersInSource } from "./merged-lines.ts";
+import { parsedLine } from "./parsed-line.ts";
 
 /** The fixed cost of a line besides its bytes, however short it is. */
 const LINE_COST_BYTES = 256;
@@ -28,20 +31,46 @@ interface Reading {
 }
 
 /**
- * Chooses the lines of a sample, spread over the file. They are known only when the lines have been counted, so the
- * file of such a batch is read once more.
+ * Chooses the lines of a sample, spread over those that are sent, by their places among these. They are known only when
+ * the lines have been counted, so the file of such a batch is read once more.
  */
 export async function sampledLines(
-  count: number | null,
+  { sample, deduplicated }: Pick<Batch, "sample" | "deduplicated">,
   read: Reading,
 ): Promise<((place: number) => boolean) | null> {
-  if (count === null) return null;
-  let total = 0;
-  await readLines(read, () => {
-    total++;
+  if (sample === null) return null;
+  const lines = deduplicated === null ? new LineCount() : new BodyCount();
+  await readLines(read, (line) => lines.add(line));
+  return lines.total > sample ? spreadOver(lines.total, sample) : null;
+}
+
+class LineCount {
+  total = 0;
+
+  add(_line: SplitLine): Promise<void> | null {
+    this.total++;
     return null;
-  });
-  return total > count ? spreadOver(total, count) : null;
+  }
+}
+
+/** Counts equal bodies once, as the validation plans them. A line without a body fails its batch, so it may count as one. */
+class BodyCount {
+  readonly #bodies = new EqualBodies();
+  total = 0;
+
+  add({ bytes, number }: SplitLine): Promise<void> | null {
+    const parsed = bytes === null ? null : parsedLine(bytes);
+    if (parsed instanceof Promise) return parsed.then((found) => this.#count(number, bytes, found));
+    this.#count(number, bytes, parsed);
+    return null;
+  }
+
+  #count(number: number, bytes: Buffer | null, parsed: ParsedLine | null): void {
+    const body = parsed?.body ?? null;
+    const isRepeated =
+      bytes !== null && body !== null && this.#bodies.firstWith(bytes, body, number) !== null;
+    if (!isRepeated) this.total++;
+  }
 }
 
 /** Gives the lines of a merged batch the numbers that they have in its source. */

@@ -49,7 +49,10 @@ interface Rules {
   readonly models: ServedModels;
   /** The model for lines without one in a batch without a default of its own. */
   readonly defaultModel: string | null;
-  /** Whether a line, by its place from 0, runs before the batch pauses; null when it does not pause by itself. */
+  /**
+   * Whether a line, by its place from 0 among the lines that are sent, runs before the batch pauses; null when it does not
+   * pause by itself.
+   */
   readonly isSampled: ((place: number) => boolean) | null;
   readonly prices: readonly PriceRule[];
   readonly input: StoredFile;
@@ -159,8 +162,6 @@ export class InputReading {
     const { model, lineCount: total } = this.#check;
     if (this.#faults.length > 0 || model === null) return { ok: false, faults: this.#faults };
     const { sampleChunkCount, ...planned } = this.#planner.finish();
-    // All other lines may be duplicates. Then nothing is left to run after a pause, and no chunk would end the batch.
-    const isPaused = this.#isSampled !== null && sampleChunkCount < planned.chunks.length;
     const plan = {
       model,
       defaultModel: this.#defaultModel,
@@ -169,7 +170,7 @@ export class InputReading {
       estimatedTokens: this.#estimatedTokens,
       lineMarks: this.#givenMarks ?? planned.lineMarks,
       duplicates: this.#duplicates,
-      sampleChunkCount: isPaused ? sampleChunkCount : null,
+      sampleChunkCount: this.#isSampled === null ? null : sampleChunkCount,
       summary: this.#summary(total),
     };
     return { ok: true, plan };
@@ -196,7 +197,8 @@ export class InputReading {
       this.#faults.push(unpriced(asked.name, number));
       return;
     }
-    const isSampled = this.#isSampled?.(this.#check.lineCount - 1) ?? false;
+    const place = this.#check.lineCount - this.#duplicates.lineCount - 1;
+    const isSampled = this.#isSampled?.(place) ?? false;
     const { name: model, routeKey } = asked;
     const shift = this.#shift;
     this.#planner.add({ number: number + shift, shift, start, end, model, routeKey, isSampled });

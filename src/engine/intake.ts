@@ -166,7 +166,7 @@ async function judge(
     deps,
   };
   try {
-    const isSampled = await sampledLines(batch.sample, read);
+    const isSampled = await sampledLines(batch, read);
     const known = { limits, models, isSampled, prices: deps.prices(), input };
     const rules = { ...known, defaultModel: deps.defaultModel() };
     const reading = new InputReading(batch, rules);

@@ -145,12 +145,19 @@ test("a cancelled batch answers all lines whose question was answered, and a rea
   expect(await followed).toEqual(done);
 });
 
-test("a sample, a pause and a window that ends treat duplicates like their first lines", async () => {
+test("a sample sends as many questions as were asked for, spread over those of the file", async () => {
   await using upstream = await startUpstream();
   await using service = await startTestService({ upstreamUrl: upstream.url });
-  const id = await submit(service, inputLines, { sample: 50 });
+  const id = await submit(service, inputLines, { sample: 26 });
   await expect.poll(async () => (await look(service, id)).x_batchd.paused).not.toBeNull();
-  expect(upstream.total).toBeLessThanOrEqual(50);
+  expect(upstream.total).toBe(26);
+  const output = await (await fetch(`${service.url}/v1/batches/${id}/output`)).text();
+  const errors = await (await fetch(`${service.url}/v1/batches/${id}/errors`)).text();
+  const sent = `${output}${errors}`
+    .match(/(?<="custom_id":"line-)\d+/g)
+    ?.map(Number)
+    .sort((a, b) => a - b);
+  expect(sent).toEqual(numbers.slice(0, QUESTIONS).filter((n) => n % 5 === 0));
   await service.openai.post(`/batches/${id}/resume`);
   const batch = await service.ended(id);
   expect(upstream.total).toBe(QUESTIONS);
