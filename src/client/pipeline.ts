@@ -12,7 +12,7 @@ import { APIError } from "openai";
 import { isFinal } from "../batch/status.ts";
 import { type Pipeline, type PipelineStep, parsePipeline } from "../config/pipeline.ts";
 import { printable } from "../printable.ts";
-import { note, say, sayJson } from "../terminal/terminal.ts";
+import { complain, note, say, sayJson } from "../terminal/terminal.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { digestOf, type InputFile, openInput } from "./input.ts";
@@ -38,6 +38,19 @@ interface KeyedStep {
   readonly key: string;
 }
 
+interface Link {
+  readonly keyed: KeyedStep;
+  readonly batch: ShownBatch;
+}
+
+interface Following {
+  readonly flags: PipelineFlags;
+  readonly session: Session;
+  readonly steps: readonly KeyedStep[];
+  /** The answer to the creation of the step behind the chain, which could not be made; null when all were. */
+  readonly refusal: APIError | null;
+}
+
 export async function runPipeline(
   file: string,
   data: string,
@@ -51,18 +64,32 @@ export async function runPipeline(
   }
   await using rows = await openInput(data, session.signal);
   const steps = keyedSteps(pipeline, await digestOf(rows));
-  const chain: { readonly keyed: KeyedStep; readonly batch: ShownBatch }[] = [];
+  const chain: Link[] = [];
+  let refusal: APIError | null = null;
   for (const keyed of steps) {
     const source = chain.at(-1)?.batch.id ?? null;
     const known = keyed.number < from ? await findBatch(keyed, source, session) : null;
-    const batch = known ?? (await createBatch({ keyed, pipeline, source, rows, from }, session));
+    const creation = { keyed, pipeline, source, rows, from };
+    const batch = known ?? (await createBatch(creation, session).catch(refusalOfSource));
+    if (batch instanceof APIError) {
+      refusal = batch;
+      break;
+    }
     if (!flags.json) {
       const verb = known === null ? "created" : "goes on";
       note(`${titleOf(keyed, steps)}: ${printable(batch.id)} ${verb}`);
     }
     chain.push({ keyed, batch });
   }
-  return await followChain(chain, { flags, session });
+  return await followChain(chain, { flags, session, steps, refusal });
+}
+
+/** Returns the refusal to make a batch of one that has ended in a way that nothing can be made of. */
+function refusalOfSource(error: unknown): APIError {
+  if (error instanceof APIError && error.status === 409 && error.param === "x_batchd.from") {
+    return error;
+  }
+  throw error;
 }
 
 const titleOf = ({ number, step }: KeyedStep, { length }: { readonly length: number }) =>
@@ -172,14 +199,12 @@ async function uploadedData(
 }
 
 /** Follows each step to its end. A step that fails ends those behind it at the server, with faults that say so. */
-async function followChain(
-  chain: readonly { readonly keyed: KeyedStep; readonly batch: ShownBatch }[],
-  { flags, session }: { readonly flags: PipelineFlags; readonly session: Session },
-): Promise<number> {
+async function followChain(chain: readonly Link[], following: Following): Promise<number> {
+  const { flags, session, steps, refusal } = following;
   let code: number = EXIT.done;
   let last: ShownBatch | null = null;
   for (const { keyed, batch } of chain) {
-    if (!flags.json) note(titleOf(keyed, chain));
+    if (!flags.json) note(titleOf(keyed, steps));
     const hasEnded = isFinal(batch.status);
     last = hasEnded ? batch : await watch(batch.id, session, flags.json === true);
     if (last === null) return EXIT.interrupted;
@@ -190,10 +215,15 @@ async function followChain(
       // A batch that is watched has said why.
       if (hasEnded && !flags.json) sayEnd(last);
       note(
-        `${titleOf(keyed, chain)} has not completed. To do it again: --from-step ${keyed.number}`,
+        `${titleOf(keyed, steps)} has not completed. To do it again: --from-step ${keyed.number}`,
       );
       return ended;
     }
+  }
+  if (refusal !== null) {
+    complain(session.server.explain(refusal) ?? refusal.message);
+    note(`To do the step before it again: --from-step ${chain.length}`);
+    return EXIT.failed;
   }
   if (last !== null) await deliver(last, flags, session);
   return code;

@@ -178,3 +178,34 @@ test("faults of the file and of the data are told before anything is sent, and a
     expect(failing.stderr).toContain("has no 'output.none'");
   }
 });
+
+test("a step that has ended before the next one was made ends the run with its reason and its exit code", async () => {
+  writeFileSync(join(folder, "early.jsonl"), '{"text":"a"}\n');
+  const run = async (first: string, ...others: readonly string[]) => {
+    const steps = [
+      `{name: a, template: {model: m, ${first}}}`,
+      ...others.map((template) => `{name: b, template: ${template}}`),
+    ];
+    writeFileSync(join(folder, "early.yaml"), `name: early\nsteps: [${steps.join(", ")}]`);
+    return batchd("pipeline", "run", "early.yaml", "early.jsonl");
+  };
+  const messages = (text: string) => `messages: [{role: user, content: '${text}'}]`;
+  const next = `{model: m, ${messages("{{output.id}}")}}`;
+  // The first run has one step, so it has ended when the second run adds another one.
+  const faulty = `stream: true, ${messages("{{input.text}}")}`;
+  expect(await run(faulty)).toMatchObject({ code: 4 });
+  expect(await run(faulty, next)).toMatchObject({
+    code: 4,
+    stderr: expect.stringMatching(
+      /\(streaming_unsupported\)\nstep 1 of 2, a has not completed\. To do it again: --from-step 1\n$/,
+    ),
+  });
+  const refused = messages("[[status 400 x1]]{{input.text}}");
+  expect(await run(refused)).toMatchObject({ code: 3 });
+  expect(await run(refused, next)).toMatchObject({
+    code: 4,
+    stderr: expect.stringMatching(
+      /with status 'completed' has no lines that succeeded\.[^\n]*\nTo do the step before it again: --from-step 1\n$/,
+    ),
+  });
+});
