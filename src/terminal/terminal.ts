@@ -79,8 +79,8 @@ export function onStops({ leave, enter }: Stops): () => void {
   };
 }
 
-/** A longer cell makes its own row wider, and not all others. */
-const MAX_COLUMN_WIDTH = 40;
+/** A longer cell makes its own row wider, and not all others. The longest ids, those of deliveries, have 41 characters. */
+const MAX_COLUMN_WIDTH = 48;
 
 /** Writes rows in columns. The last column may have any text, because nothing stands behind it. */
 export function sayTable(head: readonly string[], rows: readonly (readonly string[])[]): void {

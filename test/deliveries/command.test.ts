@@ -23,6 +23,8 @@ test("the command delivers the results of a batch, waits for them, and lists whe
   expect([delivered.code, delivered.stderr]).toEqual([0, ""]);
   expect(delivered.stdout).toContain(join(folder.path, "team", id));
   expect(readdirSync(join(folder.path, "team", id))).toContain("run.json");
+  const table = (await run("deliveries", id)).stdout.split("\n");
+  expect(table[0]?.indexOf("STATUS")).toBe(table[1]?.indexOf("delivered"));
   const listed = await run("deliveries", id, "--json");
   expect(JSON.parse(listed.stdout)).toMatchObject({ location: "share", status: "delivered" });
   const refused = await run("deliver", id, "nowhere");
