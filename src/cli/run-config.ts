@@ -24,10 +24,16 @@ export interface RunFlags {
 }
 
 /** The place of a run is beside its output, where there is room for it; or named after the input. */
-export const defaultDataDir = (output: string, sha256: string): string =>
-  output === "-"
-    ? resolve(`.batchd-${sha256.slice(0, 12)}`)
-    : join(dirname(resolve(output)), `.${basename(output)}.batchd`);
+export const defaultDataDir = (file: string | null, sha256: string): string =>
+  file === null
+    ? resolve(`.${nameOf(sha256)}`)
+    : join(dirname(resolve(file)), `.${basename(file)}.batchd`);
+
+/** The file for the failed lines of a run whose output is a pipe, which has nothing beside it. */
+export const errorsFileFor = ({ dataDir, format }: RunFlags, sha256: string): string =>
+  dataDir === undefined ? `${nameOf(sha256)}.errors.${format}` : join(dataDir, `errors.${format}`);
+
+const nameOf = (sha256: string): string => `batchd-${sha256.slice(0, 12)}`;
 
 /** A run has no server, no keys and no database but its own, whatever the configuration says about those. */
 const NOT_FOR_RUNS = {

@@ -14,6 +14,7 @@ import { CommandFailure } from "../client/failure.ts";
 import { follow } from "../client/follow.ts";
 import { digestOf, endpointFor, type InputFile, openInput } from "../client/input.ts";
 import { explained, interruption } from "../client/interruption.ts";
+import { isFileName } from "../client/output.ts";
 import { jsonView, openView } from "../client/progress.ts";
 import { writeBoth, writeRows } from "../client/results.ts";
 import { type ShownBatch, whyItWaits } from "../client/shown-batch.ts";
@@ -31,7 +32,7 @@ import { createLog } from "../telemetry/log.ts";
 import { Metrics } from "../telemetry/metrics.ts";
 import { neverWaitForTerminals } from "../terminal/standard-streams.ts";
 import { complain, note, sayJson } from "../terminal/terminal.ts";
-import { configFor, defaultDataDir, type RunFlags } from "./run-config.ts";
+import { configFor, defaultDataDir, errorsFileFor, type RunFlags } from "./run-config.ts";
 import { InVain } from "./run-in-vain.ts";
 import { RunTrouble } from "./run-trouble.ts";
 
@@ -50,9 +51,10 @@ async function runFile(file: string, flags: RunFlags, signal: AbortSignal): Prom
   await assertWaitFlags(flags, file);
   await using input = await openInput(file, signal);
   const sha256 = await digestOf(input, signal);
-  const dataDir = flags.dataDir ?? defaultDataDir(flags.output, sha256);
+  const outputFile = (await isFileName(flags.output)) ? flags.output : null;
+  const dataDir = flags.dataDir ?? defaultDataDir(outputFile, sha256);
   if (flags.dataDir === undefined) await removeDone(dataDir);
-  assertNotDone(flags, dataDir);
+  if (outputFile !== null && !flags.overwrite) assertNotDone(outputFile, dataDir);
   const endpoint = flags.endpoint ?? (await endpointFor(input, file));
   const config = configFor(flags, dataDir);
   const trouble = new RunTrouble();
@@ -81,8 +83,8 @@ const removeDone = (dataDir: string): Promise<void> =>
   rm(doneNameOf(dataDir), { recursive: true, force: true });
 
 /** Refuses to send everything again because a finished run is started once more. */
-function assertNotDone({ output, overwrite }: RunFlags, dataDir: string): void {
-  if (output === "-" || overwrite || existsSync(dataDir) || !existsSync(output)) return;
+function assertNotDone(output: string, dataDir: string): void {
+  if (existsSync(dataDir) || !existsSync(output)) return;
   throw new CommandFailure(
     `${output} is there already; --overwrite sends all lines again and replaces it`,
   );
@@ -258,9 +260,12 @@ async function readBatch(workshop: Workshop, id: UntrustedId<"batch">) {
   return { ...shown, metadata };
 }
 
-async function writeResults({ files }: Workshop, batch: ShownBatch, { flags }: Job): Promise<void> {
+async function writeResults({ files }: Workshop, batch: ShownBatch, job: Job): Promise<void> {
+  const { flags, sha256 } = job;
   const { output, format } = flags;
-  await writeBoth(output, Boolean(batch.error_file_id), async (kind, to) => {
+  // The folder of the run is deleted, and no server has its results.
+  const errors = { exist: Boolean(batch.error_file_id), ofPipe: errorsFileFor(flags, sha256) };
+  await writeBoth(output, errors, async (kind, to) => {
     const id = kind === "output" ? batch.output_file_id : batch.error_file_id;
     await writeRows(await contentOf(files, id ?? null), format, to);
   });

@@ -236,7 +236,7 @@ async function deliver(batch: ShownBatch, { output, json }: PipelineFlags, sessi
     return;
   }
   const { server, ...writing } = session;
-  await writeBoth(output, Boolean(batch.error_file_id), (kind, to) =>
+  await writeBoth(output, { exist: Boolean(batch.error_file_id), ofPipe: null }, (kind, to) =>
     writeResults(server, batch, { ...writing, format: "jsonl", kind, to }),
   );
 }

@@ -76,26 +76,32 @@ async function rowsSoFar(server: Server, batch: ShownBatch, kind: Kind): Promise
     : Readable.fromWeb(response.body as ReadableStream<Uint8Array>);
 }
 
+interface Errors {
+  readonly exist: boolean;
+  /** Where they are written when the answers go to a pipe; null where the server has them. */
+  readonly ofPipe: string | null;
+}
+
 /** Writes both kinds of results: the answers to `to`, and beside it the lines that failed, if there are any. */
 export async function writeBoth(
   to: string,
-  hasErrors: boolean,
+  errors: Errors,
   write: (kind: Kind, to: string) => Promise<void>,
 ): Promise<void> {
   await write("output", to);
   // A pipe or a device has nothing beside it, such as /dev/fd/63 of a shell.
-  if (!(await isFileName(to))) {
-    if (hasErrors) note("batchd: some lines failed; batchd results --errors has them");
+  const isFile = await isFileName(to);
+  const errorsPath = isFile ? errorsPathOf(to) : errors.ofPipe;
+  if (errorsPath === null) {
+    if (errors.exist) note("batchd: some lines failed; batchd results --errors has them");
     return;
   }
-  const errorsPath = errorsPathOf(to);
   // The file of an earlier run would be taken for errors of this one.
-  if (hasErrors) await write("errors", errorsPath);
+  if (errors.exist) await write("errors", errorsPath);
   else await rm(errorsPath, { force: true });
-  const shown = printable(to);
-  note(
-    hasErrors
-      ? `answers are in ${shown}, and failed lines in ${printable(errorsPath)}`
-      : `answers are in ${shown}`,
-  );
+  const places = [
+    ...(isFile ? [`answers are in ${to}`] : []),
+    ...(errors.exist ? [`failed lines${isFile ? "" : " are"} in ${errorsPath}`] : []),
+  ];
+  if (places.length > 0) note(printable(places.join(", and ")));
 }

@@ -4,9 +4,10 @@ import { BATCH_ENDPOINTS } from "../contract/batch.ts";
 import { addManual } from "./help.ts";
 import { wholeNumber, withFormat, withJson } from "./options.ts";
 
-const MORE = `The run keeps what is done in a folder: .FILE.batchd beside the output FILE, or .batchd-HASH here for -o -.
+const MORE = `The run keeps what is done in a folder: .FILE.batchd beside the output FILE, or .batchd-HASH here for a pipe.
 Killed and started again, it sends only the lines without an answer. The folder is deleted at the end.
-Lines that failed are written beside the output: answers.errors.jsonl for answers.jsonl.
+Lines that failed are written beside the output: answers.errors.jsonl for answers.jsonl. For a pipe they are in
+batchd-HASH.errors.jsonl here, or in errors.jsonl of --data-dir.
 
 Environment:
   BATCHD_UPSTREAM_API_KEY  the key for --upstream

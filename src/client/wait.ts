@@ -44,7 +44,7 @@ export async function waitFor(id: string, flags: WaitFlags, session: Session): P
   const { server, ...writing } = session;
   const { format, output } = flags;
   if (output !== undefined && hasResults(batch)) {
-    await writeBoth(output, Boolean(batch.error_file_id), (kind, to) =>
+    await writeBoth(output, { exist: Boolean(batch.error_file_id), ofPipe: null }, (kind, to) =>
       writeResults(server, batch, { ...writing, format, kind, to }),
     );
   }

@@ -218,6 +218,22 @@ test("answers go to a pipe of the shell, and failed lines are not looked for bes
   expect(code).toBe(3);
 });
 
+test("a run into a pipe leaves its failed lines in a file, also where the pipe has a name", async () => {
+  const input = fileOf("piped.jsonl", [chatLine("a", "Hi"), chatLine("b", "[[status 400]]")]);
+  const run = (output: string) => `batchd run ${input} --upstream ${upstream.url} -o ${output}`;
+  const read = "cat batchd-*.errors.jsonl && rm batchd-*.errors.jsonl && ls -A | grep -c ^.batchd-";
+  for (const output of [">(cat)", "- | cat"]) {
+    const ran = await shell(`set -o pipefail; ${run(output)} && echo "exit 0"`);
+    expect(ran).toMatchObject({
+      code: 3,
+      output: expect.stringMatching(/"custom_id":"a".*"echo: Hi"/),
+    });
+    expect(ran.output).toMatch(/failed lines are in batchd-[0-9a-f]{12}\.errors\.jsonl/);
+    const { output: left } = await shell(read);
+    expect(left).toMatch(/^\{"id":[^\n]*"custom_id":"b"[^\n]*\n0$/m);
+  }
+});
+
 test("answers replace a file that only its owner may read by one like it", async () => {
   const { id } = await service.run([chatLine("a", "[[status 400]]"), chatLine("b", "Hi")]);
   const secret = fileOf("private.jsonl", ["before"]);
