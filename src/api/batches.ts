@@ -184,18 +184,16 @@ export class Batches {
   }
 
   /** Deletes a batch and its results, and its input if asked to. An open batch is cancelled. */
-  async delete(
-    asked: ScopedId<"batch">,
-    options: { readonly withInput: boolean },
-  ): Promise<string> {
+  async delete(asked: ScopedId<"batch">, options: { readonly withInput: boolean }): Promise<Batch> {
     const { store, log, nudge, nudgeStopping, nudgeDeliveries } = this.#deps;
-    const { id, project } = await this.find(asked);
+    const batch = await this.find(asked);
+    const { id, project } = batch;
     if (!(await store.deleteBatchIfPresent({ project, id }, options))) throw noSuchBatch(id);
     log.info({ batch: id, project, withInput: options.withInput }, "batch.deleted");
     nudgeStopping();
     nudgeDeliveries();
     nudge();
-    return id;
+    return batch;
   }
 
   /** Sends no new lines of a batch until it is resumed. A repeated call changes nothing. */

@@ -73,7 +73,7 @@ export const auditRequests =
     if (action === null && outcome !== "denied") return;
     // A caller is missing when its key was refused.
     const caller: AppContext["var"]["caller"] | undefined = c.get("caller");
-    audit.record({
+    const entry: AuditEntry = {
       request_id: c.get("requestId"),
       action: action ?? `${c.req.method} ${routeOf(c)}`,
       object:
@@ -86,7 +86,10 @@ export const auditRequests =
       key_id: caller?.keyId ?? null,
       key_name: caller?.keyName ?? null,
       address: c.env.incoming.socket.remoteAddress ?? null,
-    });
+    };
+    audit.record(entry);
+    const fileId = c.get("deletedFileId");
+    if (fileId !== undefined) audit.record({ ...entry, action: "file.delete", object: fileId });
   };
 
 /** The longest id in an entry: a client may write anything in the place of one. */

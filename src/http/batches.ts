@@ -109,7 +109,9 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
     assertKnownParams(c, ["files"]);
     const files = textParam(c, "files");
     if (files !== null && files !== "input") throw unsupportedValue("files", files, ["input"]);
-    const id = await batches.delete(scopedIdOf(c), { withInput: files === "input" });
+    const withInput = files === "input";
+    const { id, inputFileId } = await batches.delete(scopedIdOf(c), { withInput });
+    if (withInput) c.set("deletedFileId", inputFileId);
     return answerJson(c, { id, object: "batch", deleted: true });
   });
 

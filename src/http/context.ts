@@ -24,6 +24,8 @@ export interface AppEnv {
     caller: Caller;
     /** The id of the object that the request has made, for the audit log. */
     objectId?: string | undefined;
+    /** The id of the file that the request has deleted beside another object, for the audit log. */
+    deletedFileId?: string | undefined;
     /** The budget for the memory of bodies. */
     memory: MemoryBudget;
     /** The id of the upstream's answer, as the upstream's own log has it. */

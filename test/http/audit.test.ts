@@ -131,6 +131,26 @@ test("says who made, changed, downloaded and deleted what, and never what was in
   expect(statSync(file).mode & 0o777).toBe(0o600);
 });
 
+test("names the input that is deleted together with its batch", async () => {
+  const uploaded = await ask("writer", "POST", "/v1/files", form());
+  const { id: input_file_id } = (await uploaded.json()) as { id: string };
+  const asked = { input_file_id, endpoint: "/v1/chat/completions", completion_window: "24h" };
+  const created = await ask("writer", "POST", "/v1/batches", JSON.stringify(asked));
+  const { id } = (await created.json()) as { id: string };
+  const deleted = await ask("writer", "DELETE", `/v1/batches/${id}?files=input`);
+  const request = deleted.headers.get("x-request-id");
+  await expect
+    .poll(() =>
+      entries()
+        .filter((entry) => entry["request_id"] === request)
+        .map(({ action, object, outcome }) => [action, object, outcome]),
+    )
+    .toEqual([
+      ["batch.delete", id, "done"],
+      ["file.delete", input_file_id, "done"],
+    ]);
+});
+
 test("a made key is named by its id when it acts", async () => {
   const made = await ask("operator", "POST", "/v1/admin/keys", '{"name":"nightly"}');
   const { id, key } = (await made.json()) as { id: string; key: string };
