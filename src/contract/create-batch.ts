@@ -26,6 +26,7 @@ const RetriedLines = z
     batch: boundedText(ID_MAX_LENGTH).describe("The batch whose lines are run again."),
     lines: z
       .enum(SOURCE_LINES)
+      .nullable()
       .optional()
       .describe(
         "`failed`: those without an answer, also because the batch expired or was cancelled. Left out: `succeeded` with a template, else `failed`.",
@@ -111,11 +112,13 @@ const Metadata = TextsObject.nullable().describe(
 export const CreateBatch = z
   .strictObject({
     input_file_id: boundedText(ID_MAX_LENGTH)
+      .nullable()
       .optional()
       .describe("The input; left out only with `x_batchd.from` or `x_batchd.input`."),
     endpoint: BatchEndpoint,
     completion_window: z
       .string()
+      .nullable()
       .default(DEFAULT_COMPLETION_WINDOW)
       .describe("`24h`, unless the server allows more (`limits.completion_windows`)."),
     metadata: Metadata.optional(),

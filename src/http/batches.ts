@@ -13,13 +13,14 @@ import type { Batch, BatchId, UntrustedId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
 import { BATCH_PAGE } from "../contract/batch-list.ts";
 import { CreateBatch, PRIORITIES, UpdateBatch } from "../contract/create-batch.ts";
+import { DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
 import { PublicError, unsupportedValue } from "../errors.ts";
 import type { BatchQuery } from "../store/batches.ts";
 import type { ReceiptFor } from "../store/idempotency.ts";
 import type { Page } from "../store/page.ts";
 import type { Retry } from "../store/sources.ts";
 import { batchFilter, fullEndpoint } from "./batch-filter.ts";
-import { missingParameter, parseBody } from "./body.ts";
+import { missingParameter, parseBody, wrongType } from "./body.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
 import { type CopyDeps, createOfPlace } from "./copied-inputs.ts";
 import { deliveryRequest, withoutSecrets } from "./deliveries.ts";
@@ -173,7 +174,7 @@ function batchRequest(json: unknown): AskedBatch {
   const body = parseBody(CreateBatch, withFullEndpoint(json));
   const request = {
     endpoint: body.endpoint,
-    completionWindow: body.completion_window,
+    completionWindow: body.completion_window ?? DEFAULT_COMPLETION_WINDOW,
     metadata: body.metadata ?? null,
     outputExpiresAfterSeconds: body.output_expires_after?.seconds ?? null,
     priority: body.x_batchd?.priority ?? PRIORITIES.default,
@@ -187,20 +188,19 @@ function batchRequest(json: unknown): AskedBatch {
     ),
   };
   const from = body.x_batchd?.from ?? null;
-  const inputFileId = body.input_file_id as UntrustedId<"file"> | undefined;
+  // Clients in typed languages send null for a field that is left out.
+  const inputFileId = (body.input_file_id ?? null) as UntrustedId<"file"> | null;
   const place = body.x_batchd?.input ?? null;
   if (place !== null) {
     if (from !== null) throw oneInput("x_batchd.from", "x_batchd.input");
-    if (inputFileId !== undefined) throw oneInput("input_file_id", "x_batchd.input");
+    if (inputFileId !== null) throw oneInput("input_file_id", "x_batchd.input");
     return { request, kind: "place", place };
   }
   if (from === null) {
-    if (inputFileId === undefined) throw missingParameter("input_file_id");
+    if (inputFileId === null) throw withoutInput(body.input_file_id === null);
     return { request, kind: "input", inputFileId };
   }
-  if (inputFileId !== undefined) {
-    throw oneInput("input_file_id", "x_batchd.from");
-  }
+  if (inputFileId !== null) throw oneInput("input_file_id", "x_batchd.from");
   const batchId = from.batch as UntrustedId<"batch">;
   const template = from.template ?? null;
   const lines = from.lines ?? (template === null ? "failed" : "succeeded");
@@ -208,6 +208,9 @@ function batchRequest(json: unknown): AskedBatch {
   assertTemplate(source);
   return { request, kind: "from", from: source };
 }
+
+const withoutInput = (isNull: boolean) =>
+  isNull ? wrongType("input_file_id", "a string", "null") : missingParameter("input_file_id");
 
 const oneInput = (param: string, other: string) =>
   new PublicError(

@@ -16,6 +16,15 @@ export function parseBody<Shape extends z.ZodRawShape>(
 }
 
 /**
+ * Leaves out the fields of a body that are null. Clients in typed languages send null for a field that is left out, and
+ * this suits a body in which null means nothing else.
+ */
+export function withoutNulls(body: unknown): unknown {
+  if (typeof body !== "object" || body === null || Array.isArray(body)) return body;
+  return Object.fromEntries(Object.entries(body).filter(([, value]) => value !== null));
+}
+
+/**
  * The most elements of an array. 8 GiB have about as many parts of 1 MB, and the schema checks them in some
  * milliseconds.
  */

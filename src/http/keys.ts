@@ -2,7 +2,7 @@
 import type { KeyRequest, Keys } from "../api/keys.ts";
 import type { UntrustedId } from "../batch/batch.ts";
 import { ADMIN_PAGE, CreateKey } from "../contract/key.ts";
-import { parseBody } from "./body.ts";
+import { parseBody, withoutNulls } from "./body.ts";
 import type { AppContext } from "./context.ts";
 import { answerJson, readJson } from "./json.ts";
 import { answerPage } from "./list.ts";
@@ -31,7 +31,7 @@ export function mountKeys(app: Routes, keys: Keys): void {
 }
 
 function keyRequest(json: unknown): KeyRequest {
-  const { name, project, scopes, expires_at: expiresAt } = parseBody(CreateKey, json);
+  const { name, project, scopes, expires_at: expiresAt } = parseBody(CreateKey, withoutNulls(json));
   return { name, project, scopes, expiresAtMs: expiresAt == null ? null : expiresAt * 1000 };
 }
 

@@ -4,7 +4,7 @@ import { ADMIN_PAGE } from "../contract/key.ts";
 import { type ProjectObject, PutProject } from "../contract/project.ts";
 import type { Page } from "../store/page.ts";
 import type { ProjectQuery } from "../store/projects.ts";
-import { parseBody } from "./body.ts";
+import { parseBody, withoutNulls } from "./body.ts";
 import type { AppContext } from "./context.ts";
 import { answerJson, readJson } from "./json.ts";
 import { answerPage } from "./list.ts";
@@ -15,7 +15,7 @@ import type { Routes } from "./routes.ts";
 export function mountProjects(app: Routes, projects: Projects): void {
   app.post("/v1/admin/projects", async (c) => {
     assertKnownParams(c, []);
-    const { name, ...rules } = parseBody(PutProject, await readJson(c));
+    const { name, ...rules } = parseBody(PutProject, withoutNulls(await readJson(c)));
     c.set("objectId", name);
     return answerJson(c, presentProject(await projects.put(name, rules)));
   });

@@ -49,8 +49,16 @@ describe("a new batch", () => {
   });
 
   test("takes null for what is optional", async () => {
-    const { status, body } = await create({ metadata: null, output_expires_after: null });
-    expect([status, body.metadata]).toEqual([200, null]);
+    const nulls = { metadata: null, output_expires_after: null, completion_window: null };
+    const { status, body } = await create(nulls);
+    expect(status).toBe(200);
+    expect(body).toMatchObject({ metadata: null, completion_window: "24h" });
+    const from = { batch: body.id, lines: null, merge: null, template: null };
+    const again = await create({ input_file_id: null, x_batchd: { from, input: null } });
+    expect([again.status, again.body]).toMatchObject([
+      200,
+      { x_batchd: { from: { lines: "failed" } } },
+    ]);
   });
 });
 

@@ -98,7 +98,7 @@ describe("a file in a location", () => {
   });
 
   test("is the input of a batch, whose run record says where it came from", async () => {
-    const { status, body } = await createBatch({ input: PLAIN });
+    const { status, body } = await createBatch({ input: PLAIN }, { input_file_id: null });
     expect(status).toBe(200);
     const id = String(body["id"]);
     await service.events.reached("batch.completed", { batch: id });

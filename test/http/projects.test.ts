@@ -30,7 +30,7 @@ test("a project that is made at run time is held to its rules, and the configura
   const statuses = [];
   for (let n = 0; n < 3; n++) statuses.push((await upload(url)).status);
   expect(statuses).toEqual([200, 200, 429]);
-  await put(url, { name: "search" });
+  await put(url, { name: "search", weight: null, models: null, quotas: null });
   expect((await upload(url)).status).toBe(200);
   const listed = await ask(url, "admin/projects", {}, admin);
   expect(listed.body.data).toMatchObject([{ id: "search", weight: 1, quotas: {} }]);
