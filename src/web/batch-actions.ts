@@ -3,6 +3,8 @@
  * asks before something is lost. A key that may only read gets no buttons.
  */
 import type { BatchObject } from "../contract/batch.ts";
+import { toAsciiJson } from "../http/json.ts";
+import { formatMoney } from "./format.ts";
 import { type Html, html } from "./html.ts";
 import type { Asked } from "./page.ts";
 import { hasEnded } from "./status.ts";
@@ -21,6 +23,8 @@ interface Action {
   /** The page to show afterwards, below the root; `made` stands for the page of the batch in the answer. */
   readonly next?: string;
   readonly tone?: "danger" | "primary" | "quiet";
+  /** The id of the text beside the buttons that says more. */
+  readonly describedBy?: string;
 }
 
 /** A box to tick in the question, and the path that is called if it is ticked. */
@@ -29,13 +33,23 @@ interface Choice {
   readonly path: string;
 }
 
-export const actionButton = ({ id, label, method, path, body, ask, next, tone }: Action): Html =>
-  html`<button type="button"${id === undefined ? "" : html` id="${id}"`} class="${tone ?? "plain"}" data-method="${method}" data-path="${path}"${body === undefined ? "" : html` data-body="${JSON.stringify(body)}"`}${ask === undefined ? "" : html` data-ask="${ask.title}" data-detail="${ask.detail}"`}${ask?.choice === undefined ? "" : html` data-choice="${ask.choice.label}" data-choice-path="${ask.choice.path}"`}${next === undefined ? "" : html` data-next="${next}"`}>${label}</button>`;
+export const actionButton = ({
+  id,
+  label,
+  method,
+  path,
+  body,
+  ask,
+  next,
+  tone,
+  describedBy,
+}: Action): Html =>
+  html`<button type="button"${id === undefined ? "" : html` id="${id}"`} class="${tone ?? "plain"}" data-method="${method}" data-path="${path}"${body === undefined ? "" : html` data-body="${toAsciiJson(body)}"`}${ask === undefined ? "" : html` data-ask="${ask.title}" data-detail="${ask.detail}"`}${ask?.choice === undefined ? "" : html` data-choice="${ask.choice.label}" data-choice-path="${ask.choice.path}"`}${next === undefined ? "" : html` data-next="${next}"`}${describedBy === undefined ? "" : html` aria-describedby="${describedBy}"`}>${label}</button>`;
 
 export function batchActions({ root, caller }: Asked, batch: BatchObject): Html {
   const downloads = downloadLinks(root, batch);
   const mayWrite = caller.scopes.includes("write");
-  return html`<div class="actions" role="group" aria-label="Actions" tabindex="-1">${downloads}${mayWrite ? changes(batch).map(actionButton) : ""}</div>`;
+  return html`<div class="actions" role="group" aria-label="Actions" tabindex="-1">${downloads}${mayWrite ? html`${changes(batch).map(actionButton)}${rerunNote(batch)}` : ""}</div>`;
 }
 
 function changes(batch: BatchObject): Action[] {
@@ -71,21 +85,48 @@ function changes(batch: BatchObject): Action[] {
   return actions;
 }
 
-/** Runs the lines without an answer again, in a batch whose results have all lines. */
-function rerunOf(batch: BatchObject): Action | null {
+function canRunAgain(batch: BatchObject): boolean {
   const { total, completed } = batch.request_counts;
-  if (!hasEnded(batch) || total === completed || batch.x_batchd.retried_by.length > 0) return null;
+  return hasEnded(batch) && total !== completed && batch.x_batchd.retried_by.length === 0;
+}
+
+/**
+ * Runs the lines without an answer again, in a batch whose results have all lines. It has what its owner has set for the
+ * old one: without the metadata it would have no name, and without the budget it might cost any amount.
+ */
+function rerunOf(batch: BatchObject): Action | null {
+  if (!canRunAgain(batch)) return null;
   const from = { batch: batch.id, lines: "failed", merge: true };
-  const { endpoint, completion_window } = batch;
+  const { endpoint, completion_window, metadata } = batch;
+  const { priority } = batch.x_batchd;
+  const x_batchd = { from, priority, budget: keptBudget(batch) };
   return {
     id: "act-rerun",
     label: "Run failed lines again",
     method: "POST",
     path: "batches",
     next: "made",
-    body: { endpoint, completion_window, x_batchd: { from } },
+    body: { endpoint, completion_window, metadata, x_batchd },
     tone: "primary",
+    describedBy: RERUN_NOTE,
   };
+}
+
+/** The server takes no budget for a model without a price. */
+const keptBudget = ({ x_batchd: { budget, cost } }: BatchObject): string | null =>
+  cost === null ? null : budget;
+
+const RERUN_NOTE = "act-rerun-note";
+
+/** Says what the batch of the failed lines has of the old one. */
+function rerunNote(batch: BatchObject): Html | string {
+  if (!canRunAgain(batch)) return "";
+  const budget = keptBudget(batch);
+  const more =
+    budget === null
+      ? "and has no budget"
+      : `and has a budget of its own: ${formatMoney(budget, batch.x_batchd.cost?.currency ?? "")}`;
+  return html`<p id="${RERUN_NOTE}" class="dim">The new batch keeps metadata and priority, ${more}.</p>`;
 }
 
 /** Gives a batch that has come to the end of its budget another one, and resumes it. */

@@ -67,6 +67,31 @@ describe.skipIf(!hasChromium())("a new batch", () => {
     expect(await batchCount()).toBe(before + 1);
   });
 
+  test("that runs failed lines again keeps what its owner has set for the old one", async () => {
+    const { service } = visit;
+    const metadata = { name: 'nightly "run" מספר 🌙', '"><b>': "'&amp;" };
+    const set = { metadata, x_batchd: { priority: -3, budget: "12.5" } };
+    const { id } = await service.openai.batches.create({
+      input_file_id: await service.upload([chatLine("bad", "[[status 400]]")]),
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+      ...set,
+    });
+    await service.ended(id);
+    const page = await visit.openPage(`/batches/${id}`);
+    const again = page.getByRole("button", { name: "Run failed lines again" });
+    const description =
+      "The new batch keeps metadata and priority, and has a budget of its own: 12.50 USD.";
+    await again.and(page.locator("[aria-describedby=act-rerun-note]")).waitFor();
+    await page.getByText(description).waitFor();
+    await page.emulateMedia({ media: "print" });
+    await page.getByText(description).waitFor({ state: "hidden" });
+    await page.emulateMedia({ media: "screen" });
+    await again.click();
+    await page.waitForURL((url) => /batch_/.test(url.pathname) && !url.pathname.endsWith(id));
+    expect(await service.ended(page.url().split("/").at(-1)!)).toMatchObject(set);
+  });
+
   test("takes no other rows for an input that is sent already", async () => {
     const page = await opened("rows.csv", "country\nPeru\n");
     await page.getByLabel("Model").fill("test-model");
