@@ -107,6 +107,39 @@ describe.skipIf(!hasChromium())("a new batch", () => {
     expect(text).toContain("Capital of Peru?");
   });
 
+  test("is made of the file that is chosen, although another one was under way", async () => {
+    const page = await opened("first.jsonl", chatLine("first", "Hi"));
+    await page.getByLabel("Window").fill("a day");
+    let pass = () => {};
+    const arrived = new Promise<void>((resolve) => {
+      void page.route(
+        (url) => url.pathname.endsWith("/web/v1/files"),
+        async (route) => {
+          resolve();
+          await new Promise<void>((go) => {
+            pass = go;
+          });
+          await route.continue();
+        },
+        { times: 1 },
+      );
+    });
+    await create(page);
+    await arrived;
+    const buffer = Buffer.from(chatLine("second", "Hi"));
+    await page
+      .locator("input[type=file]")
+      .setInputFiles({ name: "second.jsonl", mimeType: "", buffer });
+    await page.getByText("1 line, no fault found.").waitFor();
+    pass();
+    await fault(page, "Value must be '24h'.");
+    await page.getByLabel("Window").fill("24h");
+    await create(page);
+    await page.waitForURL(/batches\/batch_/);
+    const { output_file_id: output } = await visit.service.ended(page.url().split("/").at(-1)!);
+    expect(await visit.service.rows(output)).toMatchObject([{ custom_id: "second" }]);
+  });
+
   test("runs without no number that the browser cannot read", async () => {
     const before = await batchCount();
     const page = await opened("sample.jsonl", chatLines(1)[0]!);

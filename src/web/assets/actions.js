@@ -62,6 +62,9 @@ export function answerOf(status, text) {
   return value === null ? { ok: false, message: refusalOf(status, text) } : { ok: true, value };
 }
 
+/** Returns a key that makes a request safe to repeat. `randomUUID` is not there on a page without TLS. */
+export const newKey = () => crypto.getRandomValues(new Uint32Array(4)).join("-");
+
 /** @type {{ body: string, key: string } | null} */
 let latestCreation = null;
 
@@ -73,11 +76,7 @@ let latestCreation = null;
  * @returns {Promise<Answer>}
  */
 export async function createBatch(body) {
-  if (latestCreation?.body !== body) {
-    // `randomUUID` is not there on a page without TLS.
-    const key = crypto.getRandomValues(new Uint32Array(4)).join("-");
-    latestCreation = { body, key };
-  }
+  if (latestCreation?.body !== body) latestCreation = { body, key: newKey() };
   const answer = await callApi("POST", "batches", body, latestCreation.key);
   if (answer.ok) latestCreation = null;
   return answer;

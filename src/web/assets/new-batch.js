@@ -3,7 +3,7 @@ import { createBatch } from "./actions.js";
 import { readTable } from "./csv.js";
 import { checkLines, isPacked } from "./input-check.js";
 import { canBeNamed, lineOf, unknownColumns } from "./template.js";
-import { takeDrops, uploadIn } from "./upload.js";
+import { isReadable, takeDrops, uploadIn } from "./upload.js";
 import { visible } from "./visible.js";
 
 const PREVIEW_LINES = 3;
@@ -214,41 +214,35 @@ function problemOf() {
 }
 
 async function send() {
+  // What is chosen or typed during the upload is not for this batch.
+  const request = batchRequest();
   const uploaded = await uploadedInput();
   if (!uploaded.ok) return uploaded;
-  return createBatch(JSON.stringify(batchRequest(uploaded.value.id)));
+  return createBatch(JSON.stringify({ input_file_id: uploaded.value.id, ...request }));
 }
 
 /** @returns {Promise<import("./actions.js").Answer>} the file object, or at least its id */
 async function uploadedInput() {
   const known = fieldOf("known");
   if (known !== "") return { ok: true, value: { id: known } };
-  const lines = input?.kind === "rows" ? JSON.stringify(template()) : "";
-  const isSent = sent?.input === input && sent?.lines === lines && (await isReadable(input));
+  const chosen = input;
+  const lines = chosen?.kind === "rows" ? JSON.stringify(template()) : "";
+  // Its former lines must not become a batch where the file has changed.
+  const isThere = chosen?.kind !== "lines" || (await isReadable(chosen.file));
+  const isSent = sent?.input === chosen && sent?.lines === lines && isThere;
   if (sent !== null && isSent) return { ok: true, value: { id: sent.id } };
-  const uploaded = await uploadIn(form, inputFile());
-  if (uploaded.ok) sent = { input, lines, id: uploaded.value.id };
+  const uploaded = await uploadIn(form, inputFile(chosen));
+  if (uploaded.ok) sent = { input: chosen, lines, id: uploaded.value.id };
   return uploaded;
 }
 
-/**
- * A browser reads no file that has changed since it was chosen. Its former lines must not become a batch then.
- *
- * @param {Input | null} chosen
- */
-async function isReadable(chosen) {
-  if (chosen?.kind !== "lines") return true;
-  const start = await chosen.file
-    .slice(0, 1)
-    .arrayBuffer()
-    .catch(() => null);
-  return start !== null;
-}
-
-function inputFile() {
-  if (input?.kind !== "rows") return /** @type {{ file: File }} */ (input).file;
-  const lines = input.rows.map((row, at) => `${JSON.stringify(lineOf(row, at + 1, template()))}\n`);
-  return new File(lines, input.file.name.replace(/\.csv$/i, ".jsonl"));
+/** @param {Input | null} chosen */
+function inputFile(chosen) {
+  if (chosen?.kind !== "rows") return /** @type {{ file: File }} */ (chosen).file;
+  const lines = chosen.rows.map(
+    (row, at) => `${JSON.stringify(lineOf(row, at + 1, template()))}\n`,
+  );
+  return new File(lines, chosen.file.name.replace(/\.csv$/i, ".jsonl"));
 }
 
 const metadataLines = () =>
@@ -257,8 +251,7 @@ const metadataLines = () =>
     .map((line) => line.trim())
     .filter((line) => line !== "");
 
-/** @param {string} fileId */
-function batchRequest(fileId) {
+function batchRequest() {
   const pairs = metadataLines().map((line) => [
     line.slice(0, line.indexOf("=")).trim(),
     line.slice(line.indexOf("=") + 1).trim(),
@@ -273,7 +266,6 @@ function batchRequest(fileId) {
     ...(budget !== "" && { budget }),
   };
   return {
-    input_file_id: fileId,
     endpoint: fieldOf("endpoint"),
     completion_window: fieldOf("window"),
     ...(pairs.length > 0 && { metadata: Object.fromEntries(pairs) }),

@@ -1,11 +1,16 @@
 /**
- * Uploads a file with its progress. A large one goes in parts by the Uploads API. After a broken connection, or a reload of
- * the page, the same file goes on with the first part that is missing.
+ * Uploads a file with its progress. What a broken connection has lost is sent again. A large file goes in parts by the Uploads
+ * API, and after a reload of the page the same file goes on with the first part that is missing.
  */
-import { answerOf, callApi } from "./actions.js";
+import { answerOf, newKey, note } from "./actions.js";
 
 /** @typedef {import("./actions.js").Answer} Answer */
-/** @typedef {{ ok: true, value: any } | { ok: false, message: string, isPassing: boolean }} Sent whether another try may do */
+/**
+ * `next` is what may help: another try, or a person, after whom the upload can go on; or a new upload.
+ *
+ * @typedef {{ ok: false, message: string, next: "retry" | "resume" | "restart" }} Unsent
+ * @typedef {{ ok: true, value: any } | Unsent} Sent
+ */
 /** @typedef {(sentBytes: number, note?: string) => void} OnProgress */
 
 const IN_PARTS_FROM_BYTES = 64 * 1024 * 1024;
@@ -35,7 +40,20 @@ function whole(file, onProgress) {
   const form = new FormData();
   form.set("purpose", "batch");
   form.set("file", file);
-  return send("files", form, onProgress);
+  return sendAgain("files", form, onProgress, newKey());
+}
+
+/**
+ * Returns whether the browser can read a file. It reads none that has changed since it was chosen, or is gone.
+ *
+ * @param {Blob} file
+ */
+export async function isReadable(file) {
+  const start = await file
+    .slice(0, 1)
+    .arrayBuffer()
+    .catch(() => null);
+  return start !== null;
 }
 
 /**
@@ -55,17 +73,27 @@ function send(path, body, onProgress, key = null) {
   if (key !== null) request.setRequestHeader("idempotency-key", key);
   request.upload.addEventListener("progress", ({ loaded }) => onProgress(loaded));
   return new Promise((resolve) => {
-    const fail = () => resolve({ ok: false, message: "The connection was lost.", isPassing: true });
+    const fail = () => resolve({ ok: false, message: "The connection was lost.", next: "retry" });
     request.addEventListener("error", fail);
     request.addEventListener("abort", fail);
     request.addEventListener("load", () => {
-      const { status, responseText } = request;
-      const isPassing = PASSING.includes(status) || status < 300 || status >= 500;
-      const answer = answerOf(status, responseText);
-      resolve(answer.ok ? answer : { ...answer, isPassing });
+      const answer = answerOf(request.status, request.responseText);
+      resolve(answer.ok ? answer : { ...answer, next: nextOf(request) });
     });
     request.send(body);
   });
+}
+
+/**
+ * @param {XMLHttpRequest} request
+ * @returns {Unsent["next"]}
+ */
+function nextOf(request) {
+  const { status } = request;
+  // The session has ended, here or at a proxy, or a quota is used up.
+  const isAwaited = request.getResponseHeader("x-should-retry") === "false";
+  if (status === 401 || status < 300 || isAwaited) return "resume";
+  return PASSING.includes(status) || status >= 500 ? "retry" : "restart";
 }
 
 /**
@@ -82,7 +110,7 @@ function send(path, body, onProgress, key = null) {
  */
 async function inParts(file, onProgress) {
   const place = `batchd upload ${file.name} ${file.size} ${file.lastModified}`;
-  const begun = restored(place) ?? (await begin(file, place));
+  const begun = restored(place) ?? (await begin(file, place, onProgress));
   if (typeof begun === "string") return { ok: false, message: begun };
   for (let at = begun.partIds.length; at * PART_BYTES < file.size; at++) {
     const start = at * PART_BYTES;
@@ -110,14 +138,15 @@ async function inParts(file, onProgress) {
 /**
  * An upload that the server refuses to go on with, or does not know any more, begins anew.
  *
- * @param {{ message: string, isPassing: boolean }} refusal
+ * @param {Unsent} refusal
  * @param {string} place
  * @returns {Answer}
  */
-function broken({ message, isPassing }, place) {
-  if (!isPassing) withStorage((storage) => storage.removeItem(place));
-  const next = isPassing ? "to go on" : "to begin anew";
-  return { ok: false, message: `${message} Choose the same file again ${next}.` };
+function broken({ message, next }, place) {
+  const isOver = next === "restart";
+  if (isOver) withStorage((storage) => storage.removeItem(place));
+  const purpose = isOver ? "to begin anew" : "to go on";
+  return { ok: false, message: `${message} Choose the same file again ${purpose}.` };
 }
 
 /**
@@ -135,16 +164,22 @@ function restored(place) {
 /**
  * @param {File} file
  * @param {string} place
+ * @param {OnProgress} onProgress
  * @returns {Promise<Saved | string>} the upload, or why there is none
  */
-async function begin(file, place) {
+async function begin(file, place, onProgress) {
   const request = {
     filename: file.name,
     purpose: "batch",
     bytes: file.size,
     mime_type: "application/jsonl",
   };
-  const created = await callApi("POST", "uploads", JSON.stringify(request));
+  const created = await sendAgain(
+    "uploads",
+    JSON.stringify(request),
+    (_, note) => onProgress(0, note),
+    newKey(),
+  );
   if (!created.ok) return created.message;
   /** @type {Saved} */
   const saved = { id: created.value.id, partIds: [], startedAtMs: Date.now() };
@@ -168,10 +203,13 @@ function withStorage(use) {
 }
 
 /**
+ * Sends once more what a server or a network that is away has not taken.
+ *
  * @param {string} path
  * @param {FormData | string} body
  * @param {OnProgress} onProgress
  * @param {string | null} key
+ * @returns {Promise<Sent>}
  */
 async function sendAgain(path, body, onProgress, key = null) {
   for (
@@ -180,11 +218,27 @@ async function sendAgain(path, body, onProgress, key = null) {
     pauseMs = Math.min(pauseMs * 2, PAUSE_MS.last)
   ) {
     const answer = await send(path, body, onProgress, key);
-    if (answer.ok || !answer.isPassing || waitedMs >= PATIENCE_MS) return answer;
+    if (answer.ok || answer.next !== "retry" || waitedMs >= PATIENCE_MS) return answer;
+    const message = body instanceof FormData ? await faultOf(body) : null;
+    if (message !== null) return { ok: false, message, next: "restart" };
     onProgress(0, `${answer.message} Trying again …`);
     await new Promise((resolve) => setTimeout(resolve, pauseMs));
     waitedMs += pauseMs;
   }
+}
+
+/**
+ * A browser that cannot read a file says the same of a request as where the connection is lost.
+ *
+ * @param {FormData} form
+ * @returns {Promise<string | null>}
+ */
+async function faultOf(form) {
+  for (const part of form.values()) {
+    if (typeof part !== "string" && !(await isReadable(part)))
+      return "The browser cannot read the file any more. It has changed, or is gone.";
+  }
+  return null;
 }
 
 /**
@@ -232,6 +286,10 @@ export function takeDrops(zone) {
     event.preventDefault();
     zone.classList.remove("over");
     if (event.dataTransfer === null || event.dataTransfer.files.length === 0) return;
+    if (input.disabled) {
+      note("Another file is being sent. Drop this one once it is there.", "bad");
+      return;
+    }
     input.files = event.dataTransfer.files;
     input.dispatchEvent(new Event("change", { bubbles: true }));
   });

@@ -1,0 +1,79 @@
+/** Uploads on the web page that do not arrive: what goes again by itself, and what is said of the others. */
+import { mkdtemp, rm, utimes, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { hasChromium, openChromium } from "../support/browser.ts";
+import { chatLine, startTestService, type TestService } from "../support/service.ts";
+
+const MAX_FILES = 2;
+
+describe.skipIf(!hasChromium())("an upload", () => {
+  let browser: Browser;
+  let service: TestService;
+  let folder: string;
+  let page: Page;
+
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), "batchd-uploads-"));
+    browser = await openChromium();
+    const projects = [{ name: "default", quotas: { files: MAX_FILES } }];
+    service = await startTestService({ config: { projects } });
+    page = await browser.newPage();
+  });
+  afterAll(async () => {
+    await browser.close();
+    await service.close();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  async function written(name: string, text = chatLine("a", "b")): Promise<string> {
+    const path = join(folder, name);
+    await writeFile(path, text);
+    return path;
+  }
+
+  const choose = (path: string) => page.locator("input[type=file]").setInputFiles(path);
+  const names = async () =>
+    (await service.openai.files.list()).data.map(({ filename }) => filename);
+  const isUpload = (url: URL) => url.pathname.endsWith("/web/v1/files");
+
+  test("goes again where the connection is lost, and is stored once", async () => {
+    await page.goto(`${service.url}/files`);
+    // The request does not arrive, and then its answer does not.
+    await page.route(
+      isUpload,
+      async (route) => {
+        await route.fetch();
+        await route.abort();
+      },
+      { times: 1 },
+    );
+    await page.route(isUpload, (route) => route.abort(), { times: 1 });
+    await choose(await written("small.jsonl"));
+    await page.getByText("The connection was lost. Trying again …").waitFor();
+    await page.getByText("small.jsonl is uploaded.").waitFor();
+    expect(await names()).toEqual(["small.jsonl"]);
+  });
+
+  test("of a file that changes meanwhile ends, and says so", async () => {
+    await page.goto(`${service.url}/new`);
+    await choose(await written("changing.jsonl"));
+    await page.getByText("1 line, no fault found.").waitFor();
+    // A browser notices a change by the second.
+    await utimes(await written("changing.jsonl", chatLine("other", "line")), 0, 0);
+    await page.getByRole("button", { name: "Create batch" }).click();
+    await page.locator("#fault").getByText("It has changed, or is gone.").waitFor();
+    await page.locator(".upload-text").getByText("It has changed, or is gone.").waitFor();
+  });
+
+  test("that a quota refuses is not tried again", async () => {
+    await page.goto(`${service.url}/files`);
+    await service.upload([chatLine("a", "b")]);
+    expect(await names()).toHaveLength(MAX_FILES);
+    await choose(await written("refused.jsonl"));
+    await page.locator(".note.bad").getByText("files").waitFor();
+    expect(await page.locator(".upload-text").textContent()).not.toContain("Trying again");
+  });
+});
