@@ -16,6 +16,8 @@ const PLAIN_EVERY_MS = 10_000;
 const RATE_OVER_MS = 30_000;
 /** The bar gives way to the text beside it in a narrow terminal. */
 const BAR_COLUMNS = { most: 24, least: 4 };
+/** The width of a terminal that does not say it: serial lines and some containers report 0. */
+const USUAL_COLUMNS = 80;
 
 type WhyItWaits = (batch: ShownBatch) => string | null;
 
@@ -114,7 +116,7 @@ interface Texts {
 
 /** Returns the bar with its text, cut to the width that the terminal has now. */
 function frame(share: number, { counts, details }: Texts): string {
-  const columns = process.stderr.columns;
+  const columns = process.stderr.columns || USUAL_COLUMNS;
   const text = ` ${Math.floor(share * 100)}%  ${counts}  ${details}`.trimEnd();
   const { most, least } = BAR_COLUMNS;
   const size = Math.max(least, Math.min(most, columns - text.length));

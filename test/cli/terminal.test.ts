@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { COMMAND } from "../support/process.ts";
+import { COMMAND, MAIN } from "../support/process.ts";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
 import { TerminalSession } from "../support/terminal.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -56,6 +56,14 @@ test("a narrow terminal shows the whole text beside a shorter bar", async () => 
   const session = new TerminalSession(["watch", id], { BATCHD_URL: service.url }, 40);
   expect(await session.exitCode).toBe(3);
   expect(session.screen).toMatch(/^█{4,16} 100% {2}10\/10 {2}1 failed {2}[\d.]+ USD$/m);
+});
+
+test("a terminal that does not say its width shows the whole bar", async () => {
+  const { id } = await service.run(chatLines(10));
+  const shell = ["sh", "-c", 'stty cols 0 && exec "$@"', "sh", process.execPath, MAIN] as const;
+  const session = new TerminalSession(["watch", id], { BATCHD_URL: service.url }, 100, shell);
+  expect(await session.exitCode).toBe(0);
+  expect(session.screen).toMatch(/^█{24} 100% {2}10\/10 {2}[\d.]+ USD$/m);
 });
 
 test("Ctrl-C gives the cursor back and says how to go on", async () => {
