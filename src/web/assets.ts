@@ -24,6 +24,8 @@ const OWN = [
   "app.js",
   "actions.js",
   "live.js",
+  "in-use.js",
+  "session.js",
   "times.js",
   "visible.js",
   "files.js",

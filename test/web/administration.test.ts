@@ -6,6 +6,7 @@ import { hasChromium, openChromium } from "../support/browser.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 
 const OPERATOR = "key-of-the-operator";
+const STRANGER = "key-of-another-project";
 const PLAIN_HOST = "batchd.example";
 
 describe.skipIf(!hasChromium())("in a browser", () => {
@@ -15,7 +16,10 @@ describe.skipIf(!hasChromium())("in a browser", () => {
   beforeAll(async () => {
     // A page at another name than localhost, and without TLS, is no secure context.
     browser = await openChromium([`--host-resolver-rules=MAP ${PLAIN_HOST} 127.0.0.1`]);
-    const keys = [{ name: "operator", key: OPERATOR, scopes: ["admin", "read", "write"] }];
+    const keys = [
+      { name: "operator", key: OPERATOR, scopes: ["admin", "read", "write"] },
+      { name: "stranger", key: STRANGER, project: "other" },
+    ];
     service = await startTestService({ config: { auth: { keys } } });
   });
   afterAll(async () => {
@@ -141,19 +145,45 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     expect(await axeFaults(page)).toEqual([]);
   });
 
-  test("an upload after a sign-out in another tab leads to the sign-in page, and back", async () => {
+  /** Opens the form for a batch with a line in it, beside another tab in which its person has signed out. */
+  async function filledIn(): Promise<{ page: Page; other: Page }> {
     const page = await signedIn(OPERATOR, "/new");
-    const buffer = Buffer.from(chatLine("a", "b"));
-    const file = { name: "a.jsonl", mimeType: "", buffer };
+    const file = { name: "a.jsonl", mimeType: "", buffer: Buffer.from(chatLine("a", "b")) };
     await page.locator("input[type=file]").setInputFiles(file);
     await page.getByText("1 line, no fault found.").waitFor();
+    await page.getByLabel("Metadata").fill("team=search");
     const other = await page.context().newPage();
     await other.goto(`${service.url}/files`);
     await other.getByRole("button", { name: "Sign out" }).click();
     await other.getByLabel("API key").waitFor();
-    await page.getByRole("button", { name: "Create batch" }).click();
-    await page.getByLabel("API key").fill(OPERATOR);
+    return { page, other };
+  }
+  async function signInAt(page: Page, key: string): Promise<void> {
+    await page.getByLabel("API key").fill(key);
     await page.getByRole("button", { name: "Sign in" }).click();
-    await page.getByRole("heading", { name: "New batch" }).waitFor();
+    await page.getByRole("button", { name: "Sign out" }).waitFor();
+  }
+  const create = (page: Page) => page.getByRole("button", { name: "Create batch" }).click();
+
+  test("a form that is filled in outlasts its session", async () => {
+    const { page, other } = await filledIn();
+    await create(page);
+    await page.locator("#fault").getByText("Your session has ended.").waitFor();
+    await signInAt(other, OPERATOR);
+    await create(page);
+    await page.waitForURL(/batches\/batch_/);
+    const id = page.url().split("/").at(-1) ?? "";
+    const answer = await fetch(`${service.url}/v1/batches/${id}`, {
+      headers: { authorization: `Bearer ${OPERATOR}` },
+    });
+    expect(await answer.json()).toMatchObject({ metadata: { team: "search" } });
+  });
+
+  test("a form of one project makes no batch in another one", async () => {
+    const { page, other } = await filledIn();
+    await signInAt(other, STRANGER);
+    await create(page);
+    await page.locator("#fault").getByText("load it again").waitFor();
+    expect(await page.getByLabel("Metadata").inputValue()).toBe("team=search");
   });
 });

@@ -1,9 +1,11 @@
 /** Buttons that call the API, the question before something is lost, and short notes about what happened. */
 
+import { isInUse } from "./in-use.js";
+import { isForeign, renewToken, token } from "./session.js";
+
 const NOTE_MS = 6_000;
 
 const root = document.documentElement.dataset["root"] ?? "./";
-const token = document.documentElement.dataset["token"] ?? "";
 
 export function startActions() {
   document.addEventListener("click", (event) => {
@@ -37,16 +39,27 @@ export function startActions() {
  * @returns {Promise<Answer>}
  */
 export async function callApi(method, path, body = null, key = null) {
-  const headers = { "x-batchd-token": token, ...(key !== null && { "idempotency-key": key }) };
-  const response = await fetch(`${root}web/v1/${path}`, { method, headers, body }).catch(
-    () => null,
-  );
-  // The connection may break, and an answer may be longer than a text of the browser.
-  const text = await response?.text().catch(() => null);
-  if (response === null || typeof text !== "string") {
-    return { ok: false, message: "The server does not answer." };
+  const given = key === null ? {} : { "idempotency-key": key };
+  const send = () => textOf(`${root}web/v1/${path}`, { method, headers: given, body });
+  let answer = await send();
+  if (answer !== null && isForeign(answer.status, answer.text) && (await renewToken())) {
+    answer = await send();
   }
-  return answerOf(response.status, text);
+  if (answer === null) return { ok: false, message: "The server does not answer." };
+  return answerOf(answer.status, answer.text);
+}
+
+/**
+ * Returns null without an answer: the connection may break, and an answer may be longer than a text of the browser.
+ *
+ * @param {string} url
+ * @param {RequestInit & { headers: object }} init
+ */
+async function textOf(url, init) {
+  const headers = { ...init.headers, "x-batchd-token": token() };
+  const response = await fetch(url, { ...init, headers }).catch(() => null);
+  const text = await response?.text().catch(() => null);
+  return response === null || typeof text !== "string" ? null : { status: response.status, text };
 }
 
 /**
@@ -83,13 +96,16 @@ export async function createBatch(body) {
 }
 
 /**
- * Returns what an answer says that is no success. Where the session has ended, it loads the page anew, which asks to sign in.
+ * Returns what an answer says that is no success. Where the session has ended, it loads the page anew, which asks to sign in,
+ * unless a person would lose what is filled in.
  *
  * @param {number} status
  * @param {string} text
  * @returns {string}
  */
 export function refusalOf(status, text) {
+  if (status === 401 && isInUse())
+    return "Your session has ended. Sign in in another tab, then try again here.";
   if (status === 401) location.reload();
   const message = parsed(text)?.error?.message;
   if (typeof message === "string") return message;

@@ -2,6 +2,7 @@
  * Takes events from the server and puts changed elements into the page. The connection is closed while the tab is hidden,
  * because a browser opens only six to a server.
  */
+import { isInUse } from "./in-use.js";
 import { writeTimes } from "./times.js";
 
 /** The announcement of a lost connection waits this long, because most come back at once. */
@@ -116,25 +117,6 @@ function renew(version) {
   if (Date.now() - renewedAtMs < RENEW_EVERY_MS) return;
   sessionStorage.setItem("batchd renewed", String(Date.now()));
   location.reload();
-}
-
-/** Returns whether the page has what a load would lose: a question, an upload, or what a person has typed or chosen. */
-function isInUse() {
-  const isChanged = [...document.querySelectorAll("input, select, textarea")].some(differs);
-  return isChanged || document.querySelector("dialog[open], .upload-state:not([hidden])") !== null;
-}
-
-/** @param {Element} field */
-function differs(field) {
-  if (field instanceof HTMLSelectElement) {
-    const marked = [...field.options].findIndex(({ defaultSelected }) => defaultSelected);
-    return field.selectedIndex !== Math.max(0, marked);
-  }
-  if (field instanceof HTMLTextAreaElement) return field.value !== field.defaultValue;
-  if (!(field instanceof HTMLInputElement)) return false;
-  // The value of a box is no state of it.
-  if (field.type === "checkbox") return field.checked !== field.defaultChecked;
-  return field.value !== field.defaultValue;
 }
 
 /** @param {Record<string, string>} parts */

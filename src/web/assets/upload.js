@@ -3,12 +3,14 @@
  * API, and after a reload of the page the same file goes on with the first part that is missing.
  */
 import { answerOf, newKey, note } from "./actions.js";
+import { isForeign, renewToken, token } from "./session.js";
 
 /** @typedef {import("./actions.js").Answer} Answer */
 /**
- * `next` is what may help: another try, or a person, after whom the upload can go on; or a new upload.
+ * `next` is what may help: another try, perhaps with another token; or a person, after whom the upload can go on; or a new
+ * upload.
  *
- * @typedef {{ ok: false, message: string, next: "retry" | "resume" | "restart" }} Unsent
+ * @typedef {{ ok: false, message: string, next: "retry" | "renew" | "resume" | "restart" }} Unsent
  * @typedef {{ ok: true, value: any } | Unsent} Sent
  */
 /** @typedef {(sentBytes: number, note?: string) => void} OnProgress */
@@ -66,10 +68,10 @@ export async function isReadable(file) {
  * @returns {Promise<Sent>}
  */
 function send(path, body, onProgress, key = null) {
-  const { root = "./", token = "" } = document.documentElement.dataset;
+  const { root = "./" } = document.documentElement.dataset;
   const request = new XMLHttpRequest();
   request.open("POST", `${root}web/v1/${path}`);
-  request.setRequestHeader("x-batchd-token", token);
+  request.setRequestHeader("x-batchd-token", token());
   if (key !== null) request.setRequestHeader("idempotency-key", key);
   request.upload.addEventListener("progress", ({ loaded }) => onProgress(loaded));
   return new Promise((resolve) => {
@@ -89,7 +91,8 @@ function send(path, body, onProgress, key = null) {
  * @returns {Unsent["next"]}
  */
 function nextOf(request) {
-  const { status } = request;
+  const { status, responseText } = request;
+  if (isForeign(status, responseText)) return "renew";
   // The session has ended, here or at a proxy, or a quota is used up.
   const isAwaited = request.getResponseHeader("x-should-retry") === "false";
   if (status === 401 || status < 300 || isAwaited) return "resume";
@@ -218,7 +221,9 @@ async function sendAgain(path, body, onProgress, key = null) {
     pauseMs = Math.min(pauseMs * 2, PAUSE_MS.last)
   ) {
     const answer = await send(path, body, onProgress, key);
-    if (answer.ok || answer.next !== "retry" || waitedMs >= PATIENCE_MS) return answer;
+    if (answer.ok) return answer;
+    if (answer.next === "renew" && (await renewToken())) continue;
+    if (answer.next !== "retry" || waitedMs >= PATIENCE_MS) return answer;
     const message = body instanceof FormData ? await faultOf(body) : null;
     if (message !== null) return { ok: false, message, next: "restart" };
     onProgress(0, `${answer.message} Trying again …`);
