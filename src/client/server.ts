@@ -101,7 +101,7 @@ export class Server {
       return `${this.url} answers with ${error.message}. Is it a server with OpenAI's API? --url or BATCHD_URL names another one`;
     }
     if (error instanceof APIConnectionError) {
-      return `cannot reach ${this.url} (${reasonOf(error)}). Is the server running? --url or BATCHD_URL names another one`;
+      return `cannot reach ${this.url} (${reasonOf(error)}). ${this.#adviceAway()}`;
     }
     if (isBrokenOff(error)) return `${this.url} broke off its answer (${reasonOf(error)})`;
     if (!(error instanceof APIError)) return null;
@@ -111,6 +111,13 @@ export class Server {
     }
     const advice = this.#adviceFor(error.status);
     return advice === null ? messageOf(error) : `${messageOf(error)} ${advice}`;
+  }
+
+  #adviceAway(): string {
+    const { unusedProxy: proxy } = this.#settings;
+    return proxy === null
+      ? "Is the server running? --url or BATCHD_URL names another one"
+      : `The proxy in ${proxy} is used with NODE_USE_ENV_PROXY=1`;
   }
 
   #adviceFor(status: number | undefined): string | null {

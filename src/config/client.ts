@@ -16,6 +16,8 @@ export interface ServerSettings {
   readonly apiKey: string | null;
   /** The variable that a key for this server belongs into. */
   readonly keyVariable: KeyVariable;
+  /** The variable that names a proxy, where Node.js does not look at it; else null. */
+  readonly unusedProxy: string | null;
 }
 
 type KeyVariable = "BATCHD_API_KEY" | "OPENAI_API_KEY" | "BATCHD_UPSTREAM_API_KEY";
@@ -51,7 +53,15 @@ export function findServer(flags: ServerFlags, env: Environment = process.env): 
     const problem = `${key.keyVariable} is no key: it has a space, a line break or a letter outside ASCII`;
     return { ok: false, problem };
   }
-  return { ok: true, server: { url: apiAddress(url), ...key } };
+  return { ok: true, server: { url: apiAddress(url), ...key, unusedProxy: unusedProxy(url, env) } };
+}
+
+/** Node.js goes through a proxy only where NODE_USE_ENV_PROXY says so, other than curl and the SDK for Python. */
+function unusedProxy({ protocol, hostname }: URL, env: Environment): string | null {
+  const isHere = /^(?:localhost|127\..*|\[::1\])$/.test(hostname);
+  if (isHere || env["NODE_USE_ENV_PROXY"] === "1") return null;
+  const name = protocol === "https:" ? "HTTPS_PROXY" : "HTTP_PROXY";
+  return [name, name.toLowerCase()].find((each) => env[each]) ?? null;
 }
 
 /** Returns the key for the upstream of a command that sends its requests itself; `apiKey` is null for one without a key. */

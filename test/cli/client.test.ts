@@ -296,6 +296,11 @@ describe("when it cannot", () => {
     ["no key", { BATCHD_API_KEY: "", OPENAI_API_KEY: KEY }, /Set BATCHD_API_KEY to a key/],
     ["two keys", { BATCHD_API_KEY: "sk-a\nsk-b" }, /^batchd: BATCHD_API_KEY is no key: [^-]*$/],
     ["no server", { BATCHD_URL: "http://127.0.0.1:2" }, /cannot reach http:\/\/127\.0\.0\.1:2\/v1/],
+    [
+      "a proxy that Node.js does not use",
+      { BATCHD_URL: "http://batchd.invalid", http_proxy: "http://127.0.0.1:2" },
+      /cannot reach .*The proxy in http_proxy is used with NODE_USE_ENV_PROXY=1$/m,
+    ],
     ["no address", { BATCHD_URL: "localhost" }, /^batchd: BATCHD_URL must be an address such as/],
   ])("%s: it says so in one line, and what to do", async (_name, env, said) => {
     const { code, stdout, stderr } = await runCommand(["show", "batch_1"], {

@@ -33,7 +33,10 @@ test("a download that always breaks off tells of each try, and ends with a sente
   );
   const url = `http://127.0.0.1:${port}/v1`;
   const { signal } = new AbortController();
-  const server = new Server({ url, apiKey: null, keyVariable: "BATCHD_API_KEY" }, signal);
+  const server = new Server(
+    { url, apiKey: null, keyVariable: "BATCHD_API_KEY", unusedProxy: null },
+    signal,
+  );
   const { waits, clock } = hurriedClock();
   const written: string[] = [];
   const stderr = vi.spyOn(process.stderr, "write").mockImplementation((text) => {
