@@ -4,6 +4,7 @@
  * link, an attribute that a browser acts on, or markup.
  */
 import { html } from "hono/html";
+import { truncate } from "../batch/truncate.ts";
 
 export { html };
 export type Html = ReturnType<typeof html>;
@@ -28,8 +29,7 @@ const DEFAULT_MAX_LENGTH = 300;
 
 /** Returns a text of someone else, in one line or several. */
 export function untrusted(text: string, maxLength = DEFAULT_MAX_LENGTH): Html {
-  const isCut = text.length > maxLength;
-  return html`<bdi>${visible(text.slice(0, maxLength))}${isCut ? "…" : ""}</bdi>`;
+  return html`<bdi>${visible(truncate(text, maxLength))}</bdi>`;
 }
 
 /** Renders HTML to its text. */

@@ -23,3 +23,15 @@ test("the list shows the name of an input that is made later than its batch", as
   await service.ended(batch.id);
   expect(await list()).toContain(name);
 });
+
+test("a name that is too long for the list ends between two characters", async () => {
+  await using service = await startTestService({});
+  await service.openai.batches.create({
+    input_file_id: await service.upload([chatLine("a", "Hello")]),
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+    metadata: { name: `a${"🌙".repeat(40)}` },
+  });
+  const list = await fetch(`${service.url}/`, { headers: { accept: "text/html" } });
+  expect(await list.text()).toContain(`<bdi>a${"🌙".repeat(29)}…</bdi>`);
+});

@@ -146,7 +146,9 @@ function cell(text, className) {
   element.className = className;
   const inner = document.createElement("bdi");
   inner.className = "clamp";
-  inner.textContent = visible(text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT)}…` : text);
+  // Half of a character has no glyph.
+  const cut = text.slice(0, MAX_TEXT).replace(/[\ud800-\udbff]$/, "");
+  inner.textContent = visible(text.length > MAX_TEXT ? `${cut}…` : text);
   element.append(inner);
   return element;
 }
@@ -186,7 +188,10 @@ function answerOf({ status, response, error }) {
   // In base64, four bytes are a number.
   const numbers =
     typeof embedding === "string" ? Math.floor((embedding.length * 3) / 16) : embedding?.length;
-  if (typeof numbers === "number") return `${numbers} numbers`;
+  if (typeof numbers === "number") {
+    const { length } = body.data;
+    return length > 1 ? `${length} × ${numbers} numbers` : `${numbers} numbers`;
+  }
   return textOf(
     body?.choices?.[0]?.message?.content ?? body?.choices?.[0]?.text ?? body?.output ?? body,
   );
