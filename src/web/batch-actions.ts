@@ -23,6 +23,8 @@ interface Action {
   /** The page to show afterwards, below the root; `made` stands for the page of the batch in the answer. */
   readonly next?: string;
   readonly tone?: "danger" | "primary" | "quiet";
+  /** The batch whose lines are run again: where another person has done so, the page of that batch is shown instead. */
+  readonly rerunOf?: string;
   /** The id of the text beside the buttons that says more. */
   readonly describedBy?: string;
 }
@@ -42,9 +44,10 @@ export const actionButton = ({
   ask,
   next,
   tone,
+  rerunOf,
   describedBy,
 }: Action): Html =>
-  html`<button type="button"${id === undefined ? "" : html` id="${id}"`} class="${tone ?? "plain"}" data-method="${method}" data-path="${path}"${body === undefined ? "" : html` data-body="${toAsciiJson(body)}"`}${ask === undefined ? "" : html` data-ask="${ask.title}" data-detail="${ask.detail}"`}${ask?.choice === undefined ? "" : html` data-choice="${ask.choice.label}" data-choice-path="${ask.choice.path}"`}${next === undefined ? "" : html` data-next="${next}"`}${describedBy === undefined ? "" : html` aria-describedby="${describedBy}"`}>${label}</button>`;
+  html`<button type="button"${id === undefined ? "" : html` id="${id}"`} class="${tone ?? "plain"}" data-method="${method}" data-path="${path}"${body === undefined ? "" : html` data-body="${toAsciiJson(body)}"`}${ask === undefined ? "" : html` data-ask="${ask.title}" data-detail="${ask.detail}"`}${ask?.choice === undefined ? "" : html` data-choice="${ask.choice.label}" data-choice-path="${ask.choice.path}"`}${next === undefined ? "" : html` data-next="${next}"`}${rerunOf === undefined ? "" : html` data-rerun-of="${rerunOf}"`}${describedBy === undefined ? "" : html` aria-describedby="${describedBy}"`}>${label}</button>`;
 
 export function batchActions({ root, caller }: Asked, batch: BatchObject): Html {
   const downloads = downloadLinks(root, batch);
@@ -79,7 +82,7 @@ function changes(batch: BatchObject): Action[] {
       },
     });
   }
-  const rerun = rerunOf(batch);
+  const rerun = rerunAction(batch);
   if (rerun !== null) actions.push(rerun);
   actions.push(deletion(path, isOpen));
   return actions;
@@ -94,7 +97,7 @@ function canRunAgain(batch: BatchObject): boolean {
  * Runs the lines without an answer again, in a batch whose results have all lines. It has what its owner has set for the
  * old one: without the metadata it would have no name, and without the budget it might cost any amount.
  */
-function rerunOf(batch: BatchObject): Action | null {
+function rerunAction(batch: BatchObject): Action | null {
   if (!canRunAgain(batch)) return null;
   const from = { batch: batch.id, lines: "failed", merge: true };
   const { endpoint, completion_window, metadata } = batch;
@@ -108,6 +111,7 @@ function rerunOf(batch: BatchObject): Action | null {
     next: "made",
     body: { endpoint, completion_window, metadata, x_batchd },
     tone: "primary",
+    rerunOf: batch.id,
     describedBy: RERUN_NOTE,
   };
 }

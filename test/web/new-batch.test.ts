@@ -67,6 +67,18 @@ describe.skipIf(!hasChromium())("a new batch", () => {
     expect(await batchCount()).toBe(before + 1);
   });
 
+  test("that runs failed lines again is made once, although two people press", async () => {
+    const { id } = await visit.service.run([chatLine("bad", "[[status 400]]")]);
+    const before = await batchCount();
+    const pages = [await visit.openPage(`/batches/${id}`), await visit.openPage(`/batches/${id}`)];
+    for (const page of pages) {
+      await page.getByRole("button", { name: "Run failed lines again" }).click();
+      await page.waitForURL((url) => /batch_/.test(url.pathname) && !url.pathname.endsWith(id));
+    }
+    expect(await batchCount()).toBe(before + 1);
+    expect(pages[1]?.url()).toBe(pages[0]?.url());
+  });
+
   test("that runs failed lines again keeps what its owner has set for the old one", async () => {
     const { service } = visit;
     const metadata = { name: 'nightly "run" מספר 🌙', '"><b>': "'&amp;" };

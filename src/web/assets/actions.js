@@ -126,15 +126,39 @@ function parsed(text) {
 
 /** @param {HTMLButtonElement} button */
 async function act(button) {
-  const { method = "POST", path = "", body = null, next, choicePath = path } = button.dataset;
+  const {
+    method = "POST",
+    path = "",
+    body = null,
+    next,
+    choicePath = path,
+    rerunOf,
+  } = button.dataset;
   const label = button.textContent;
   const decision = await ask(button);
   if (!decision.isYes) return;
+  const other = rerunOf === undefined ? undefined : await laterRunOf(button, rerunOf);
+  if (other !== undefined) {
+    location.assign(`${root}batches/${other}`);
+    return;
+  }
   const answer = await callWith(button, method, decision.isChosen ? choicePath : path, body);
   if (!answer.ok) note(answer.message, "bad");
   else if (next === "made") location.assign(`${root}batches/${answer.value.id}`);
   else if (next !== undefined) location.assign(root + next);
   else note(`${label}: done.`, "good");
+}
+
+/**
+ * Returns the batch that runs lines of another one again. The page may not know it yet, and the lines would be paid for twice.
+ *
+ * @param {HTMLButtonElement} button
+ * @param {string} id
+ * @returns {Promise<string | undefined>}
+ */
+async function laterRunOf(button, id) {
+  const answer = await callWith(button, "GET", `batches/${id}`);
+  return answer.ok ? answer.value.x_batchd.retried_by[0] : undefined;
 }
 
 /**
