@@ -68,10 +68,40 @@ describe.skipIf(!hasChromium())("an upload", () => {
     await page.locator(".upload-text").getByText("It has changed, or is gone.").waitFor();
   });
 
+  const drop = (...names: readonly string[]) =>
+    page.evaluate(`{
+      const dataTransfer = new DataTransfer();
+      for (const name of ${JSON.stringify(names)}) dataTransfer.items.add(new File(['{"a":1}'], name));
+      document.querySelector(".drop-zone").dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true }));
+    }`);
+
+  test("of one file leaves out others, and says so", async () => {
+    await page.goto(`${service.url}/files`);
+    let pass = () => {};
+    const arrived = new Promise<void>((resolve) => {
+      void page.route(isUpload, (route) => {
+        pass = () => void route.continue();
+        resolve();
+      });
+    });
+    await drop("first.jsonl", "second.jsonl");
+    await page.getByText("One file at a time: only first.jsonl is taken.").waitFor();
+    await arrived;
+    await drop("third.jsonl");
+    await page.getByText("Another file is being sent.").waitFor();
+    pass();
+    await page.getByText("first.jsonl is uploaded.").waitFor();
+    await page.unrouteAll();
+    expect(await names()).toContain("first.jsonl");
+    expect(await names()).not.toContain("third.jsonl");
+    for (const { id } of (await service.openai.files.list()).data) {
+      await service.openai.files.delete(id);
+    }
+  });
+
   test("that a quota refuses is not tried again", async () => {
     await page.goto(`${service.url}/files`);
-    await service.upload([chatLine("a", "b")]);
-    expect(await names()).toHaveLength(MAX_FILES);
+    for (let n = 0; n < MAX_FILES; n++) await service.upload([chatLine("a", "b")]);
     await choose(await written("refused.jsonl"));
     await page.locator(".note.bad").getByText("files").waitFor();
     expect(await page.locator(".upload-text").textContent()).not.toContain("Trying again");

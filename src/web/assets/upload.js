@@ -4,6 +4,7 @@
  */
 import { answerOf, newKey, note } from "./actions.js";
 import { isForeign, renewToken, token } from "./session.js";
+import { visible } from "./visible.js";
 
 /** @typedef {import("./actions.js").Answer} Answer */
 /**
@@ -295,6 +296,9 @@ export function takeDrops(zone) {
       note("Another file is being sent. Drop this one once it is there.", "bad");
       return;
     }
+    const [first, second] = event.dataTransfer.files;
+    if (second !== undefined)
+      note(`One file at a time: only ${visible(first?.name ?? "")} is taken.`, "bad");
     input.files = event.dataTransfer.files;
     input.dispatchEvent(new Event("change", { bubbles: true }));
   });
