@@ -23,8 +23,8 @@ interface Action {
   /** The page to show afterwards, below the root; `made` stands for the page of the batch in the answer. */
   readonly next?: string;
   readonly tone?: "danger" | "primary" | "quiet";
-  /** The batch whose lines are run again: where another person has done so, the page of that batch is shown instead. */
-  readonly rerunOf?: string;
+  /** The batch whose lines are run again, where the page of a later run is shown instead if there is one by now. */
+  readonly rerunOf?: { readonly batch: string; readonly otherRuns: readonly string[] };
   /** The id of the text beside the buttons that says more. */
   readonly describedBy?: string;
 }
@@ -47,15 +47,23 @@ export const actionButton = ({
   rerunOf,
   describedBy,
 }: Action): Html =>
-  html`<button type="button"${id === undefined ? "" : html` id="${id}"`} class="${tone ?? "plain"}" data-method="${method}" data-path="${path}"${body === undefined ? "" : html` data-body="${toAsciiJson(body)}"`}${ask === undefined ? "" : html` data-ask="${ask.title}" data-detail="${ask.detail}"`}${ask?.choice === undefined ? "" : html` data-choice="${ask.choice.label}" data-choice-path="${ask.choice.path}"`}${next === undefined ? "" : html` data-next="${next}"`}${rerunOf === undefined ? "" : html` data-rerun-of="${rerunOf}"`}${describedBy === undefined ? "" : html` aria-describedby="${describedBy}"`}>${label}</button>`;
+  html`<button type="button"${id === undefined ? "" : html` id="${id}"`} class="${tone ?? "plain"}" data-method="${method}" data-path="${path}"${body === undefined ? "" : html` data-body="${toAsciiJson(body)}"`}${ask === undefined ? "" : html` data-ask="${ask.title}" data-detail="${ask.detail}"`}${ask?.choice === undefined ? "" : html` data-choice="${ask.choice.label}" data-choice-path="${ask.choice.path}"`}${next === undefined ? "" : html` data-next="${next}"`}${rerunOf === undefined ? "" : html` data-rerun-of="${rerunOf.batch}" data-other-runs="${rerunOf.otherRuns.join(" ")}"`}${describedBy === undefined ? "" : html` aria-describedby="${describedBy}"`}>${label}</button>`;
 
-export function batchActions({ root, caller }: Asked, batch: BatchObject): Html {
-  const downloads = downloadLinks(root, batch);
-  const mayWrite = caller.scopes.includes("write");
-  return html`<div class="actions" role="group" aria-label="Actions" tabindex="-1">${downloads}${mayWrite ? html`${changes(batch).map(actionButton)}${rerunNote(batch)}` : ""}</div>`;
+/** A batch, with those of `retried_by` that do not run its failed lines. */
+export interface Retried {
+  readonly batch: BatchObject;
+  readonly otherRuns: readonly string[];
 }
 
-function changes(batch: BatchObject): Action[] {
+export function batchActions({ root, caller }: Asked, retried: Retried): Html {
+  const { batch } = retried;
+  const downloads = downloadLinks(root, batch);
+  const mayWrite = caller.scopes.includes("write");
+  return html`<div class="actions" role="group" aria-label="Actions" tabindex="-1">${downloads}${mayWrite ? html`${changes(retried).map(actionButton)}${rerunNote(retried)}` : ""}</div>`;
+}
+
+function changes(retried: Retried): Action[] {
+  const { batch } = retried;
   const path = `batches/${batch.id}`;
   const actions: Action[] = [];
   const isOpen = !hasEnded(batch);
@@ -82,23 +90,25 @@ function changes(batch: BatchObject): Action[] {
       },
     });
   }
-  const rerun = rerunAction(batch);
+  const rerun = rerunAction(retried);
   if (rerun !== null) actions.push(rerun);
   actions.push(deletion(path, isOpen));
   return actions;
 }
 
-function canRunAgain(batch: BatchObject): boolean {
+function canRunAgain({ batch, otherRuns }: Retried): boolean {
   const { total, completed } = batch.request_counts;
-  return hasEnded(batch) && total !== completed && batch.x_batchd.retried_by.length === 0;
+  const isOpen = batch.x_batchd.retried_by.every((id) => otherRuns.includes(id));
+  return hasEnded(batch) && total !== completed && isOpen;
 }
 
 /**
  * Runs the lines without an answer again, in a batch whose results have all lines. It has what its owner has set for the
  * old one: without the metadata it would have no name, and without the budget it might cost any amount.
  */
-function rerunAction(batch: BatchObject): Action | null {
-  if (!canRunAgain(batch)) return null;
+function rerunAction(retried: Retried): Action | null {
+  if (!canRunAgain(retried)) return null;
+  const { batch, otherRuns } = retried;
   const from = { batch: batch.id, lines: "failed", merge: true };
   const { endpoint, completion_window, metadata } = batch;
   const { priority } = batch.x_batchd;
@@ -111,7 +121,7 @@ function rerunAction(batch: BatchObject): Action | null {
     next: "made",
     body: { endpoint, completion_window, metadata, x_batchd },
     tone: "primary",
-    rerunOf: batch.id,
+    rerunOf: { batch: batch.id, otherRuns },
     describedBy: RERUN_NOTE,
   };
 }
@@ -123,8 +133,9 @@ const keptBudget = ({ x_batchd: { budget, cost } }: BatchObject): string | null 
 const RERUN_NOTE = "act-rerun-note";
 
 /** Says what the batch of the failed lines has of the old one. */
-function rerunNote(batch: BatchObject): Html | string {
-  if (!canRunAgain(batch)) return "";
+function rerunNote(retried: Retried): Html | string {
+  if (!canRunAgain(retried)) return "";
+  const { batch } = retried;
   const budget = keptBudget(batch);
   const more =
     budget === null

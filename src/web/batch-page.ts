@@ -5,7 +5,7 @@
 import type { BatchObject } from "../contract/batch.ts";
 import type { PauseReason } from "../contract/batch-extension.ts";
 import type { BatchProgressObject } from "../contract/progress.ts";
-import { batchActions, budgetForm } from "./batch-actions.ts";
+import { batchActions, budgetForm, type Retried } from "./batch-actions.ts";
 import { chartsPart } from "./batch-charts.ts";
 import { failuresPart, faultsPart } from "./batch-failures.ts";
 import { linesPart } from "./batch-lines.ts";
@@ -32,7 +32,7 @@ export const batchPage: Page = {
     if (!progress.ok) return progress;
     const batch = answer.value;
     const parts = [
-      heading(asked, batch),
+      heading(asked, { batch, otherRuns: await otherRunsOf(asked, batch) }),
       noticePart(asked, batch),
       progressPart(batch),
       faultsPart(batch),
@@ -46,12 +46,32 @@ export const batchPage: Page = {
   },
 };
 
-const heading = (asked: Asked, batch: BatchObject): Part => ({
+/**
+ * Returns the batches of lines of this one that leave its failed lines as they are: those that ask about its answers, and those
+ * that ended before a line ran.
+ */
+async function otherRunsOf(asked: Asked, batch: BatchObject): Promise<string[]> {
+  if (!hasEnded(batch)) return [];
+  const answers = await Promise.all(
+    batch.x_batchd.retried_by.map((id) => readFor<BatchObject>(asked, `/v1/batches/${id}`)),
+  );
+  return answers
+    .flatMap((answer) => (answer.ok ? [answer.value] : []))
+    .filter((later) => asksAboutAnswers(later) || (hasEnded(later) && hasNoLines(later)))
+    .map(({ id }) => id);
+}
+
+const asksAboutAnswers = ({ x_batchd: { from } }: BatchObject) =>
+  from?.lines === "succeeded" || from?.template != null;
+
+const hasNoLines = ({ request_counts: { total } }: BatchObject) => total === 0;
+
+const heading = (asked: Asked, retried: Retried): Part => ({
   id: "heading",
   html: html`<div id="heading" class="head">
 <div><p class="crumb"><a href="${asked.root}">Batches</a></p>
-<h1 class="id">${batch.id}</h1> <button type="button" class="quiet small" data-copy="${batch.id}">Copy</button> ${statusPill(batch)}${isAtRisk(batch) ? html` <span class="pill bad">at risk</span>` : ""}</div>
-${batchActions(asked, batch)}
+<h1 class="id">${retried.batch.id}</h1> <button type="button" class="quiet small" data-copy="${retried.batch.id}">Copy</button> ${statusPill(retried.batch)}${isAtRisk(retried.batch) ? html` <span class="pill bad">at risk</span>` : ""}</div>
+${batchActions(asked, retried)}
 </div>`,
 });
 

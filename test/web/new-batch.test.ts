@@ -4,6 +4,7 @@ import { join } from "node:path";
 import type { Page, Route } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { hasChromium } from "../support/browser.ts";
+import { chatTemplate, derive } from "../support/derived.ts";
 import { chatLine, chatLines } from "../support/service.ts";
 import { Visit } from "../support/visit.ts";
 
@@ -77,6 +78,39 @@ describe.skipIf(!hasChromium())("a new batch", () => {
     }
     expect(await batchCount()).toBe(before + 1);
     expect(pages[1]?.url()).toBe(pages[0]?.url());
+  });
+
+  test("that runs failed lines again can be made beside batches that leave them as they are", async () => {
+    const { service, upstream } = visit;
+    upstream.hold();
+    const before = upstream.total;
+    const source = await service.submit([
+      chatLine("good", "Hi"),
+      chatLine("bad", "[[status 400]]"),
+    ]);
+    await upstream.reached(before + 2);
+    const { batch } = await derive(service, { batch: source.id, lines: "failed", merge: true });
+    await service.openai.batches.cancel(batch.id);
+    await service.ended(batch.id);
+    upstream.release();
+    await service.ended(source.id);
+    // What asks about its answers leaves its failed lines as they are, too.
+    const judged = await derive(service, {
+      batch: source.id,
+      lines: "succeeded",
+      template: chatTemplate("Is {{output.model}} right?"),
+    });
+    await service.ended(judged.batch.id);
+    const page = await visit.openPage(`/batches/${source.id}`);
+    for (const { id } of [batch, judged.batch]) {
+      await page.getByRole("link", { name: id }).waitFor();
+    }
+    await page.getByRole("button", { name: "Run failed lines again" }).click();
+    await page.waitForURL((url) => !url.pathname.endsWith(source.id));
+    for (const { id } of [batch, judged.batch]) expect(page.url()).not.toContain(id);
+    expect(await service.ended(page.url().split("/").at(-1)!)).toMatchObject({
+      x_batchd: { from: { batch: source.id } },
+    });
   });
 
   test("that runs failed lines again keeps what its owner has set for the old one", async () => {

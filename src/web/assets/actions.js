@@ -158,7 +158,11 @@ async function act(button) {
  */
 async function laterRunOf(button, id) {
   const answer = await callWith(button, "GET", `batches/${id}`);
-  return answer.ok ? answer.value.x_batchd.retried_by[0] : undefined;
+  if (!answer.ok) return undefined;
+  /** @type {string[]} */
+  const runs = answer.value.x_batchd.retried_by;
+  const otherRuns = (button.dataset["otherRuns"] ?? "").split(" ");
+  return runs.find((run) => !otherRuns.includes(run));
 }
 
 /**
