@@ -1,5 +1,5 @@
 /**
- * Removes what is no longer needed: deleted batches, journals of final batches, content of deleted files, parts of ended uploads, old
+ * Removes what is no longer needed: deleted batches, journals of final batches, content of deleted files, ended uploads and their parts, old
  * idempotency keys and tombstones, and garbage. Garbage is a blob without a row that can never get one. Each step deletes the blob
  * first and the row last, so a sweep that is cut short is simply done again. An item that cannot be removed is logged
  * and left for the next sweep; it holds up no other. A damaged database ends the sweep.
@@ -37,6 +37,7 @@ export const ORPHAN_SWEEP_EVERY_MS = 60 * 60 * 1000;
 export async function sweep(deps: SweeperDeps): Promise<boolean> {
   await deps.store.forgetIdempotencyKeys();
   await deps.store.forgetTombstones();
+  await deps.store.forgetUploads();
   const counts = [
     await deps.store.settleOverlookedDeliveries(PAGE),
     await sweepDeleted(deps),

@@ -42,6 +42,9 @@ export interface CompletionTerms {
   readonly quotas?: FileQuotas | undefined;
 }
 
+/** The row of an ended upload is kept so long after its time: a client that lost an answer learns what became of it. */
+export const UPLOAD_KEPT_MS = 24 * 60 * 60 * 1000;
+
 export interface UploadStore {
   insertUpload(upload: Upload, receipt?: Receipt): Promise<void>;
   findUpload(upload: ScopedId<"upload">): Promise<Upload | null>;
@@ -69,4 +72,6 @@ export interface UploadStore {
   listUploadsToTidy(limit: number): Promise<UploadId[]>;
   /** Drops the part rows of an upload that is no longer pending. */
   forgetParts(uploadId: UploadId): Promise<void>;
+  /** Drops ended uploads without parts whose time has been over for 24 hours. */
+  forgetUploads(): Promise<void>;
 }

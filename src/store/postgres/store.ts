@@ -164,6 +164,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     expireUploads: () => uploads.expire(now()),
     listUploadsToTidy: (limit) => uploads.listToTidy(limit),
     forgetParts: (uploadId) => uploads.forgetParts(uploadId),
+    forgetUploads: () => uploads.forgetOld(now()),
 
     ...idempotencyMethods(idempotency, now),
 

@@ -7,7 +7,7 @@ import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import type { Receipt } from "../idempotency.ts";
 import { assertRoomForPart, type ByteQuota } from "../quotas.ts";
 import { partFromRow, uploadFromRow } from "../rows.ts";
-import type { CompletionTerms, Upload, UploadPart } from "../uploads.ts";
+import { type CompletionTerms, UPLOAD_KEPT_MS, type Upload, type UploadPart } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import type { Database } from "./database.ts";
 import { and, eq, gt, type SQL, sql } from "./drizzle.ts";
@@ -21,6 +21,8 @@ import { isUpload } from "./scope.ts";
 const hasTime = (now: SQL) => and(isPendingUpload, gt(uploads.expiresAtMs, now));
 
 const EXPIRY_PAGE = 500;
+/** One statement looks at so many of the oldest uploads. */
+const FORGETTING_PAGE = 5_000;
 /** The number of parts that are read at a time: an upload may have as many as it has bytes. */
 const PARTS_PAGE = 1_000;
 
@@ -145,5 +147,25 @@ export class PostgresUploads {
         .where(and(eq(uploads.id, uploadId), sql`not (${isPendingUpload})`));
       if (rowCount === 1) await db.delete(uploadParts).where(eq(uploadParts.uploadId, uploadId));
     });
+  }
+
+  /** Looks at the oldest rows alone, which need no index: all uploads have the same time. */
+  async forgetOld(now: SQL): Promise<void> {
+    const forgetPage = async () => {
+      const { rowCount } = await this.#db.change((db) =>
+        db.delete(uploads).where(
+          sql`sequence in (
+            select sequence from uploads
+            where sequence <= (
+                select max(sequence) from (
+                  select sequence from uploads order by sequence limit ${FORGETTING_PAGE}) as oldest)
+              and not (${isPendingUpload}) and not has_parts
+              and expires_at_ms <= ${now} - ${UPLOAD_KEPT_MS}::bigint
+            for update skip locked)`,
+        ),
+      );
+      return rowCount ?? 0;
+    };
+    while ((await forgetPage()) > 0);
   }
 }

@@ -25,6 +25,7 @@ import type { ReplicaStore } from "../replicas.ts";
 import type { SourceStore } from "../sources.ts";
 import type { SpendingStore } from "../spending.ts";
 import type { Store } from "../store.ts";
+import type { UploadStore } from "../uploads.ts";
 import type { UsageStore } from "../usage.ts";
 import type { WebhookDeliveryStore } from "../webhook-deliveries.ts";
 import { SqliteBatches } from "./batches.ts";
@@ -141,18 +142,7 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
   return {
     ...intentMethods(intents, now),
     ...fileMethods(files, now),
-
-    insertUpload: async (upload, receipt) => uploads.insert(upload, receipt),
-    findUpload: async (upload) => uploads.find(upload),
-    insertPartIfPending: async (part, limit) => uploads.insertPartIfPending(part, limit, now()),
-    partPages: (uploadId) => uploads.partPages(uploadId),
-    completeUploadIfPending: async (upload, file, terms) =>
-      uploads.completeIfPending(upload, { file, ...terms }, now()),
-    cancelUploadIfPending: async (upload) => uploads.cancelIfPending(upload),
-    expireUploads: async () => uploads.expire(now()),
-    listUploadsToTidy: async (limit) => uploads.listToTidy(limit),
-    forgetParts: (uploadId) => uploads.forgetParts(uploadId),
-
+    ...uploadMethods(uploads, now),
     ...idempotencyMethods(idempotency, now),
 
     insertBatch: async (batch, insertion) => batches.insert(batch, { ...insertion, nowMs: now() }),
@@ -216,6 +206,21 @@ const fileMethods = (files: SqliteFiles, now: Now) =>
     listUnusedFiles: async (limit) => files.listUnused(limit),
     forgetFile: async (id) => files.forget(id, now()),
   }) satisfies FileStore;
+const uploadMethods = (uploads: SqliteUploads, now: Now) =>
+  ({
+    insertUpload: async (upload, receipt) => uploads.insert(upload, receipt),
+    findUpload: async (upload) => uploads.find(upload),
+    insertPartIfPending: async (part, limit) => uploads.insertPartIfPending(part, limit, now()),
+    partPages: (uploadId) => uploads.partPages(uploadId),
+    completeUploadIfPending: async (upload, file, terms) =>
+      uploads.completeIfPending(upload, { file, ...terms }, now()),
+    cancelUploadIfPending: async (upload) => uploads.cancelIfPending(upload),
+    expireUploads: async () => uploads.expire(now()),
+    listUploadsToTidy: async (limit) => uploads.listToTidy(limit),
+    forgetParts: (uploadId) => uploads.forgetParts(uploadId),
+    forgetUploads: () => uploads.forgetOld(now()),
+  }) satisfies UploadStore;
+
 const idempotencyMethods = (idempotency: SqliteIdempotency, now: Now) =>
   ({
     claimIdempotencyKey: async (project, key, claim) =>

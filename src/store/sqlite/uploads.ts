@@ -8,7 +8,7 @@ import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import type { Receipt } from "../idempotency.ts";
 import { assertRoomForPart, type ByteQuota } from "../quotas.ts";
 import { partFromRow, uploadFromRow } from "../rows.ts";
-import type { CompletionTerms, Upload, UploadPart } from "../uploads.ts";
+import { type CompletionTerms, UPLOAD_KEPT_MS, type Upload, type UploadPart } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, eq, gt, sql } from "./drizzle.ts";
@@ -22,6 +22,8 @@ const hasTime = (nowMs: number) => and(isPendingUpload, gt(uploads.expiresAtMs, 
 
 /** One statement ends so many uploads: some 5 ms. */
 const EXPIRY_PAGE = 500;
+/** One statement looks at so many of the oldest uploads: some 5 ms. */
+const FORGETTING_PAGE = 500;
 /** One statement reads or deletes so many parts: some 5 ms. */
 const PARTS_PAGE = 1_000;
 
@@ -148,6 +150,16 @@ export class SqliteUploads {
       return;
     while (this.#forgetPage(uploadId) === PARTS_PAGE) await nextTurn();
     this.#db.update(uploads).set({ hasParts: false }).where(isEnded).run();
+  }
+
+  /** Looks at the oldest rows alone, which need no index: all uploads have the same time. */
+  async forgetOld(nowMs: number): Promise<void> {
+    const oldest = sql`select sequence from uploads order by sequence limit ${FORGETTING_PAGE}`;
+    const isOver = sql`not (${isPendingUpload}) and has_parts = 0
+      and expires_at_ms <= ${nowMs - UPLOAD_KEPT_MS}`;
+    const forgetPage = () =>
+      this.#db.delete(uploads).where(sql`sequence in (${oldest}) and ${isOver}`).run().changes;
+    while (forgetPage() > 0) await nextTurn();
   }
 
   #forgetPage(uploadId: UploadId): number {
