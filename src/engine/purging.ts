@@ -2,23 +2,34 @@
 import type { Store } from "../store/store.ts";
 import { removeEach, type SweeperDeps, sweep } from "./sweeper.ts";
 
-/** Runs one round for each project. One whose round fails holds up no other. Returns whether it should go on at once. */
+type PurgingDeps = SweeperDeps & {
+  readonly store: Pick<Store, "purgeProject" | "closeUnheldChunks">;
+};
+
+/**
+ * Runs one round for each project. One whose round fails holds up no other. Returns whether it should go on at once: not where
+ * what is left waits for requests under way.
+ */
 export async function purgeProjects(
   projects: readonly string[],
   deps: SweeperDeps,
 ): Promise<boolean> {
-  await removeEach(projects, deps.log, async (name) => void (await purgeOnce(name, deps)));
-  return false;
+  let hasMore = false;
+  await removeEach(projects, deps.log, async (name) => {
+    const { before, left } = await purgeRound(name, deps);
+    if (left > 0 && left < before) hasMore = true;
+  });
+  return hasMore;
 }
 
 /** Runs a round for one project, and resolves to the number of things that are left. */
-export async function purgeOnce(
-  name: string,
-  deps: SweeperDeps & { readonly store: Pick<Store, "purgeProject" | "closeUnheldChunks"> },
-): Promise<number> {
+export const purgeOnce = async (name: string, deps: PurgingDeps): Promise<number> =>
+  (await purgeRound(name, deps)).left;
+
+async function purgeRound(name: string, deps: PurgingDeps) {
   const before = await deps.store.purgeProject(name);
-  if (before === 0) return 0;
+  if (before === 0) return { before, left: 0 };
   await deps.store.closeUnheldChunks();
   while (await sweep(deps));
-  return deps.store.purgeProject(name);
+  return { before, left: await deps.store.purgeProject(name) };
 }

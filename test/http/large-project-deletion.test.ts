@@ -1,0 +1,35 @@
+/** The deletion of a project with more batches than one round takes. */
+import { join } from "node:path";
+import Database from "better-sqlite3";
+import { expect, test } from "vitest";
+import { FakeClock } from "../support/fake-clock.ts";
+import { ask, create, post, upload } from "../support/projects.ts";
+import { startTestService } from "../support/service.ts";
+
+const admin = "key-admin";
+/** A round takes 100. */
+const BATCHES = 350;
+/** The time after which a server looks for deleted projects. */
+const LOOK_AFTER_MS = 1_000;
+
+test("the deletion of a project goes on without a pause while it finds what it can delete", async () => {
+  const clock = new FakeClock();
+  await using service = await startTestService({
+    clock,
+    config: { auth: { keys: [{ name: "operator", key: admin, scopes: ["admin"] }] } },
+  });
+  const { url, dataDir } = service;
+  const made = await post(url, "admin/keys", { name: "k", project: "doomed" }, admin);
+  const { key } = made.body as unknown as { key: string };
+  const file = (await upload(url, undefined, key)).body.id as string;
+  for (let n = 0; n < BATCHES; n++) await create(url, file, { key });
+  const db = new Database(join(dataDir, "batchd.sqlite"), { readonly: true });
+  const left = () => db.prepare("select count(*) as count from batches").get();
+  expect(left()).toEqual({ count: BATCHES });
+
+  const deleted = await ask(url, "admin/projects/doomed", { method: "DELETE" }, admin);
+  expect(deleted.status).toBe(200);
+  clock.advance(LOOK_AFTER_MS);
+  await expect.poll(left, { interval: 50 }).toEqual({ count: 0 });
+  db.close();
+});
