@@ -205,6 +205,29 @@ describe("clients that stop reading long rows hold no row", () => {
   });
 });
 
+describe("clients that stop reading a download", () => {
+  const READERS = 500;
+
+  test("hold some short pieces of it, however many they are", async () => {
+    const { server, url } = await start();
+    await using _server = server;
+    const lines = Array.from({ length: 16 }, () => chatLine("a", "x".repeat(MEBIBYTE)));
+    const file = new File([lines.join("\n")], "i.jsonl");
+    const { id } = await clientOf(url, "key-of-a").files.create({ file, purpose: "batch" });
+    const peakBytes = await server.peakMemoryBytes(async () => {
+      const readers = await Promise.all(
+        Array.from({ length: READERS }, () =>
+          stalledReader(url, `/v1/files/${id}/content`, "application/octet-stream"),
+        ),
+      );
+      const { request_counts } = await run(clientOf(url, "key-of-b"), server, chatLines(50));
+      expect(request_counts?.completed).toBe(50);
+      await Promise.all(readers.map((reader) => once(reader.destroy(), "close")));
+    });
+    expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
+  });
+});
+
 describe("clients that look at long lines at the same time hold no more than the budget", () => {
   const CLIENTS = 8;
   const LONG = "[[status 400]] [[big 30000000]]";

@@ -43,7 +43,13 @@ import {
   writeStream,
 } from "./file-system.ts";
 
-const READ_BYTES = 512 * 1024;
+/**
+ * Each reading holds a piece or two while its reader is slow, and there may be thousands of downloads. So the pieces get shorter
+ * the more readings there are: all together hold some megabytes, and each at least a short piece.
+ */
+const MAX_PIECE_BYTES = 512 * 1024;
+const MIN_PIECE_BYTES = 16 * 1024;
+const PIECES_BYTES = 8 * 1024 * 1024;
 
 const TEMPORARY = ".tmp";
 /** A write costs some syncs, which take milliseconds. */
@@ -85,6 +91,7 @@ export class DiskBlobs implements Blobs {
    * while other processes remove folders too.
    */
   readonly #durableFolders = new Set<string>();
+  #readingCount = 0;
 
   /** Callers use {@link openDiskBlobs}. */
   constructor(root: string, { isShared }: DiskOptions) {
@@ -116,7 +123,8 @@ export class DiskBlobs implements Blobs {
   read(key: string, range?: ByteRange): Readable {
     // The first read opens the file and the stream closes it, so an unread stream holds no descriptor.
     const chunks = this.#chunksOf(key, range);
-    return Readable.from(chunks, { objectMode: false, highWaterMark: READ_BYTES });
+    // One piece is read ahead, however short it is.
+    return Readable.from(chunks, { objectMode: false, highWaterMark: 1 });
   }
 
   async readRange(key: string, { start, end }: ByteRange): Promise<Buffer> {
@@ -193,14 +201,24 @@ export class DiskBlobs implements Blobs {
   async *#chunksOf(key: string, range: ByteRange = WHOLE): AsyncGenerator<Buffer> {
     await using file = await this.#open(key);
     let at = range.start;
-    while (at < range.end) {
-      const buffer = Buffer.allocUnsafeSlow(Math.min(READ_BYTES, range.end - at));
-      const bytesRead = await this.#readAt(at, { file, buffer });
-      if (bytesRead === 0) break;
-      at += bytesRead;
-      yield buffer.subarray(0, bytesRead);
+    this.#readingCount++;
+    try {
+      while (at < range.end) {
+        const buffer = Buffer.allocUnsafeSlow(Math.min(this.#pieceBytes, range.end - at));
+        const bytesRead = await this.#readAt(at, { file, buffer });
+        if (bytesRead === 0) break;
+        at += bytesRead;
+        yield buffer.subarray(0, bytesRead);
+      }
+    } finally {
+      this.#readingCount--;
     }
     if (Number.isFinite(range.end) && at < range.end) throw new BlobTooShort(key, range.end);
+  }
+
+  get #pieceBytes(): number {
+    const fairBytes = Math.floor(PIECES_BYTES / this.#readingCount);
+    return Math.min(MAX_PIECE_BYTES, Math.max(MIN_PIECE_BYTES, fairBytes));
   }
 
   async #open(key: string): Promise<FileHandle> {
