@@ -280,6 +280,42 @@ test(
   },
 );
 
+/** What a project has left behind in some months. */
+const ENDED = `
+  ${numbersUpTo(500_000)}
+  insert into batches (id, project, endpoint, input_file_id, status, created_at_ms, expires_at_ms, failed_at_ms, metadata)
+  select 'batch_' || n, 'default', '/v1/chat/completions', 'file-x', 'failed', n, n, n, '{"a":"${"x".repeat(450)}"}' from numbers`;
+
+test(
+  "no turn of the event loop is long for a project with limits on its open batches and 500,000 that have ended",
+  AGAIN,
+  async () => {
+    const dataDir = await mkdtemp(join(folder, "data-"));
+    await cp(migrated, dataDir, { recursive: true });
+    {
+      using db = openRows(dataDir);
+      db.exec(ENDED);
+    }
+    await using watched = await startWatched(
+      dataDir,
+      [{ name: "u", base_url: upstream.url, models: ["*"] }],
+      { projects: [{ name: "default", quotas: { open_batches: 5, enqueued_lines: 5 } }] },
+    );
+    const { id } = await watched.openai.files.create({
+      file: new File([chatLine("a", "Hello")], "i.jsonl"),
+      purpose: "batch",
+    });
+    const batch = await watched.openai.batches.create({
+      input_file_id: id,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+    });
+    const status = async () => (await watched.openai.batches.retrieve(batch.id)).status;
+    await expect.poll(status, SELDOM).toBe("completed");
+    expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+  },
+);
+
 /** It is more than the batches use, so that those with another limit go on for good. */
 const LIMIT = 1_000_000_000_000;
 

@@ -26,7 +26,7 @@ test("a sample has so many lines, from the first to the last part of the file, a
   const cases = fc.record({ total: fc.nat({ max: 60 }), count: fc.integer({ min: 1, max: 60 }) });
   const property = fc.asyncProperty(cases, async ({ total, count }) => {
     using bench = await inputBench(inputOf(total));
-    const isSampled = await sampledLines(count, bench.read);
+    const isSampled = await sampledLines({ sample: count, deduplicated: null }, bench.read);
     if (total <= count) {
       expect(isSampled).toBeNull();
       return;
@@ -46,7 +46,7 @@ test("a batch without a sample reads nothing", async () => {
   using bench = await inputBench("");
   const { input } = bench.read;
   const gone = { ...bench.read, input: { ...input, blobKey: "files/gone" } };
-  expect(await sampledLines(null, gone)).toBeNull();
+  expect(await sampledLines({ sample: null, deduplicated: null }, gone)).toBeNull();
 });
 
 test("a long line counts as it comes, and none when it has been read", async () => {

@@ -112,11 +112,12 @@ export class SqliteBatches {
     if (receipt !== undefined) this.#idempotency.record(receipt);
   }
 
+  /** Without this index, each new batch would read all that the project has ever had. */
   #assertRoom(project: string, limit: number | null): void {
     if (limit === null) return;
-    const open = this.#db.get<{ count: number }>(
-      sql`select count(*) as count from batches where project = ${project} and ${isOpenBatch} and ${isListed}`,
-    );
+    const open = this.#db.get<{ count: number }>(sql`
+      select count(*) as count from batches indexed by batches_open_by_input
+      where project = ${project} and ${isOpenBatch} and ${isListed}`);
     if (open.count >= limit) throw new QuotaExceeded("open_batches", limit);
   }
 
