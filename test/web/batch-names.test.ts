@@ -1,8 +1,13 @@
 /** What the list of batches calls them: by HTTP, without a browser. */
 import { expect, test } from "vitest";
 import { derive } from "../support/derived.ts";
-import { chatLine, startTestService } from "../support/service.ts";
+import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
+
+const listOn = async ({ url }: TestService): Promise<string> => {
+  const answer = await fetch(`${url}/`, { headers: { accept: "text/html" } });
+  return answer.text();
+};
 
 test("the list shows the name of an input that is made later than its batch", async () => {
   await using upstream = await startUpstream();
@@ -11,10 +16,7 @@ test("the list shows the name of an input that is made later than its batch", as
   const source = await service.submit([chatLine("a", "Hello")]);
   await upstream.reached(1);
   const { batch } = await derive(service, { batch: source.id, lines: "all" });
-  const list = async () => {
-    const answer = await fetch(`${service.url}/`, { headers: { accept: "text/html" } });
-    return answer.text();
-  };
+  const list = () => listOn(service);
   const name = `${source.id}_all.jsonl`;
   const before = await list();
   expect(before).toContain(batch.id);
@@ -34,4 +36,15 @@ test("a name that is too long for the list ends between two characters", async (
   });
   const list = await fetch(`${service.url}/`, { headers: { accept: "text/html" } });
   expect(await list.text()).toContain(`<bdi>a${"🌙".repeat(29)}…</bdi>`);
+});
+
+test("a list that is opened does not show the name of an input that was deleted", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  const { id, input_file_id } = await service.run([chatLine("a", "Hello")]);
+  expect(await listOn(service)).toContain("input.jsonl");
+  await service.openai.files.delete(input_file_id);
+  const after = await listOn(service);
+  expect(after).toContain(id);
+  expect(after).not.toContain("input.jsonl");
 });
