@@ -8,12 +8,18 @@ import { FIRST_LINES } from "../batch/failures.ts";
 import type { CommonFailure } from "../batch/forecast.ts";
 import { errorIn } from "../batch/line-failure.ts";
 import { type FinalOutcome, isSuccess } from "../batch/outcome.ts";
+import type { Clock } from "../clock.ts";
 import type { Log } from "../telemetry/log.ts";
 
 /** The number of batches that are remembered; the oldest go first. */
 const MAX_BATCHES = 10_000;
 /** The number of failures that other replicas learn of. */
 const MAX_LISTED = 50;
+/**
+ * They learn of one for so long, and the forecast of its batch keeps it from then on. A message may quote a line, so reports, which
+ * are in the database, must not keep those of batches that were deleted.
+ */
+const LISTED_FOR_MS = 5 * 60_000;
 const MAX_MESSAGE_CHARACTERS = 200;
 
 /** The count of equal failures; null once a line has ended in another way. */
@@ -21,12 +27,14 @@ type Track = { readonly failure: CommonFailure; lineCount: number } | null;
 
 export class CommonFailures {
   readonly #log: Log;
-  /** The batches whose first lines failed alike, the latest ones. */
-  readonly #found = new Set<BatchId>();
+  readonly #clock: Pick<Clock, "elapsedMs">;
+  /** The batches whose first lines failed alike, the latest ones, with the elapsed time at which it was noticed. */
+  readonly #found = new Map<BatchId, number>();
   readonly #tracks = new Map<BatchId, Track>();
 
-  constructor(log: Log) {
+  constructor({ log, clock }: { log: Log; clock: Pick<Clock, "elapsedMs"> }) {
     this.#log = log;
+    this.#clock = clock;
   }
 
   /** Takes note of the outcome of a line. Every line passes here, so it must be cheap. */
@@ -46,7 +54,11 @@ export class CommonFailures {
   /** Lists the failures that were found, the latest ones if there are many. */
   list(): [BatchId, CommonFailure][] {
     const found: [BatchId, CommonFailure][] = [];
-    for (const id of this.#found) {
+    const sinceMs = this.#clock.elapsedMs() - LISTED_FOR_MS;
+    for (const [id, foundAtMs] of this.#found) {
+      if (foundAtMs <= sinceMs) this.#found.delete(id);
+    }
+    for (const id of this.#found.keys()) {
       const failure = this.find(id);
       if (failure !== null) found.push([id, failure]);
     }
@@ -73,8 +85,8 @@ export class CommonFailures {
     }
     track.lineCount++;
     if (track.lineCount < FIRST_LINES) return;
-    this.#found.add(id);
-    const [oldest] = this.#found;
+    this.#found.set(id, this.#clock.elapsedMs());
+    const [oldest] = this.#found.keys();
     if (this.#found.size > MAX_LISTED && oldest !== undefined) this.#found.delete(oldest);
     const fields = { batch: id, project, lines: FIRST_LINES, status: statusCode, code };
     this.#log.error(fields, "batch.failing_alike");

@@ -102,7 +102,7 @@ export class Engine {
     this.#loops = new Loops(options);
     this.#renewals = new Loops(options);
     const { store, clock, metrics, stopGraceMs, leaseTtlMs, owner } = options;
-    const commonFailures = new CommonFailures(options.log);
+    const commonFailures = new CommonFailures(options);
     this.#storageWaits = new StorageWaits(() => options.fleet.nowMs);
     this.#leases = new Leases({ store, clock, metrics, stopGraceMs, leaseTtlMs, owner });
     const runnerDeps = {

@@ -37,7 +37,7 @@ async function aForecaster() {
     unavailabilityFor: () => null,
     endOfWork: (startAtMs: number, workMs: number) => startAtMs + workMs,
   };
-  const commonFailures = new CommonFailures(new Events().log);
+  const commonFailures = new CommonFailures({ log: new Events().log, clock });
   const commonFailureOf = (batchId: BatchId) => commonFailures.find(batchId);
   // Two lines a second.
   const meter = new ThroughputEstimator();
