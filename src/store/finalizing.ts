@@ -90,7 +90,10 @@ export interface FinalizingStore {
    * The batch has no files, counts or usage.
    */
   endWithoutResultsIfLeased(lease: BatchLease, failure: BatchFailure): Promise<boolean>;
-  /** Lists final batches that still have chunk rows, and so may have journal blobs. */
+  /**
+   * Lists final batches that still have chunk rows, and so may have journal blobs. Where a failover may take back the
+   * commit that ended a batch, it is listed a minute later.
+   */
   listBatchesToTidy(limit: number): Promise<BatchId[]>;
   /** Deletes the chunk and segment rows of a final batch. */
   forgetChunks(batchId: BatchId): Promise<void>;

@@ -43,6 +43,14 @@ const resume = ({ openai }: Member, id: string) =>
     .poll(() => openai.post(`/batches/${id}/resume`).then(() => "resumed", String))
     .toBe("resumed");
 
+/** Resolves after a sweep that began after the call. The files that a client has deleted are its last work. */
+async function sweepOf({ openai, batchd }: Member): Promise<void> {
+  const file = new File(['{"a":1}\n'], "a.jsonl");
+  const { id } = await openai.files.create({ file, purpose: "fine-tune" });
+  await openai.files.delete(id);
+  await batchd.loggedLike(new RegExp(`"file":"${id}".*"event":"file.removed"`));
+}
+
 describe.skipIf(!server)("on PostgreSQL", () => {
   test("after a failover that lost a claim, its former holder changes nothing, and each line is answered once", async () => {
     const databaseUrl = await postgres!.createDatabase();
@@ -77,6 +85,31 @@ describe.skipIf(!server)("on PostgreSQL", () => {
     await expect.poll(statusOf).toBe("completed");
     expect(await answeredLines(api, id)).toEqual(numbersTo(LINES));
     expect(new Set(next.upstream.received.values())).toEqual(new Set([1]));
+  });
+
+  test("a failover that lost the end of a batch costs no answer that the standby knows of", async () => {
+    const databaseUrl = await postgres!.createDatabase();
+    const proxy = await TcpProxy.before(databaseUrl);
+    const config = { log_level: "debug" };
+    await using fleet = new Fleet({ databaseUrl: proxy.urlOf(databaseUrl), config });
+    const api = await fleet.api();
+    const worker = await fleet.worker();
+    worker.upstream.holdAfter(ANSWERED);
+    const id = await submit(api, LINES);
+    const batch = () => api.openai.batches.retrieve(id);
+    await expect.poll(async () => (await batch()).request_counts?.completed).toBe(ANSWERED);
+    await using standby = await server!.startStandby();
+    worker.upstream.release();
+    await expect.poll(async () => (await batch().catch(() => null))?.status).toBe("completed");
+    await sweepOf(api);
+
+    await promote(databaseUrl, standby.port);
+    lead(proxy, standby.port);
+    await expect.poll(async () => (await batch().catch(() => null))?.status).toBe("in_progress");
+    await expect.poll(async () => (await batch().catch(() => null))?.status).toBe("completed");
+    expect(await answeredLines(api, id)).toEqual(numbersTo(LINES));
+    const timesSent = [...worker.upstream.received.values()];
+    expect(timesSent.filter((times) => times === 1)).toHaveLength(ANSWERED);
   });
 
   test("nothing is read from a standby, also from connections that began before its server was back", async () => {

@@ -14,6 +14,7 @@ import {
   NOW_MS,
   openRoutes,
   PROJECT,
+  SETTLED_MS,
   startBatch,
 } from "../support/store-builders.ts";
 import type { OpenStore } from "./opened-store.ts";
@@ -148,6 +149,7 @@ function testTidying(open: OpenStore): void {
     const { batch, segment } = await finalizingBatch(store);
     expect(await store.listBatchesToTidy(10)).toEqual([]);
     await finishBatch(store, await claimToFinalize(store), NO_RESULT);
+    at(store, SETTLED_MS);
     expect(await store.listBatchesToTidy(10)).toEqual([batch.id]);
 
     await store.forgetChunks(batch.id);
@@ -165,6 +167,7 @@ function testTidying(open: OpenStore): void {
       ids.push((await finalizingBatch(store)).batch.id);
       await finishBatch(store, await claimToFinalize(store), NO_RESULT);
     }
+    at(store, SETTLED_MS);
     expect(await store.listBatchesToTidy(2)).toEqual(ids.slice(0, 2));
   });
 

@@ -212,6 +212,9 @@ export const claimBy = (owner: string): Claim => ({
 /** A time at which the leases of {@link claimBy} have run out. */
 export const AFTER_LEASES_MS = NOW_MS + LEASE_TTL_MS;
 
+/** A time at which no failover takes back what came before, so that the journals of final batches may go. */
+export const SETTLED_MS = NOW_MS + 60_000;
+
 /** Declares blobs like a writer whose blobs are durable. */
 async function declare(store: Store, ...stored: readonly ({ blobKey: string } | null)[]) {
   for (const one of stored) {

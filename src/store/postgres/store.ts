@@ -357,6 +357,6 @@ const finalizingMethods = (finalizing: PostgresFinalizing, tidying: PostgresTidy
     endWithoutResultsIfLeased: (lease, failure) =>
       finalizing.endWithoutResultsIfLeased(lease, failure, now()),
     finishBatchIfLeased: (lease, result) => finalizing.finishIfLeased(lease, result, now()),
-    listBatchesToTidy: (limit) => tidying.listToTidy(limit),
+    listBatchesToTidy: (limit) => tidying.listToTidy(limit, now()),
     forgetChunks: (batchId) => tidying.forgetChunks(batchId),
   }) satisfies Partial<Store>;

@@ -2,8 +2,20 @@
 import type { BatchId } from "../../batch/batch.ts";
 import { isFinalBatch, isToTidy } from "./conditions.ts";
 import type { Database } from "./database.ts";
-import { and, eq } from "./drizzle.ts";
+import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { batches, chunks, reservations, segments } from "./schema.ts";
+
+/**
+ * The time for which a final batch keeps its journal. A failover to an asynchronous standby may take back the commit that
+ * ended the batch, but not the deletion of its blobs. Its answers would have to be asked for again, or be lost with the
+ * window. A standby is rarely behind by more than some seconds.
+ */
+const KEPT_MS = 60_000;
+
+/** A final batch has one of these dates. */
+const endedAtMs = sql.raw(
+  "coalesce(completed_at_ms, failed_at_ms, expired_at_ms, cancelled_at_ms)",
+);
 
 export class PostgresTidying {
   readonly #db: Database;
@@ -12,12 +24,12 @@ export class PostgresTidying {
     this.#db = db;
   }
 
-  async listToTidy(limit: number): Promise<BatchId[]> {
+  async listToTidy(limit: number, now: SQL): Promise<BatchId[]> {
     const rows = await this.#db.read((db) =>
       db
         .select({ id: batches.id })
         .from(batches)
-        .where(isToTidy)
+        .where(and(isToTidy, sql`${endedAtMs} <= ${now} - ${KEPT_MS}::bigint`))
         .orderBy(batches.sequence)
         .limit(limit),
     );
