@@ -127,7 +127,16 @@ export function databaseIn(
   return postgresWith(dir, { ...connection, listens, clock, onStatements }, deps);
 }
 
-const readOrNull = (path: string) => (existsSync(path) ? readFileSync(path, "utf8").trim() : null);
+/** Returns null for an empty file too: older versions wrote the one of the place without a sync, and a power cut emptied it. */
+const readOrNull = (path: string) =>
+  (existsSync(path) ? readFileSync(path, "utf8").trim() : "") || null;
+
+/** The rename comes last, because another replica may read the file at any moment, and a power cut may come. */
+function writeWhole(path: string, text: string): void {
+  const temporary = `${path}-${randomUUID()}`;
+  writeFileSync(temporary, text, { mode: FILE_MODE, flush: true });
+  renameSync(temporary, path);
+}
 
 function sqliteIn(dir: string, { clock, closers, onDamaged }: DatabaseDeps): Database {
   const path = join(dir, SQLITE_FILE);
@@ -155,10 +164,7 @@ function sqliteIn(dir: string, { clock, closers, onDamaged }: DatabaseDeps): Dat
       const opened = await openSqliteStore({ path, clock, ...(onDamaged && { onDamaged }) });
       if (!opened.ok) return opened;
       closers.add("store", () => opened.store.close());
-      // A power cut may empty a file that is written anew, so it is written only when it has to change.
-      if ((readOrNull(placePath) ?? FOLDER_PLACE) !== place) {
-        writeFileSync(placePath, place, { mode: FILE_MODE });
-      }
+      if ((readOrNull(placePath) ?? FOLDER_PLACE) !== place) writeWhole(placePath, place);
       return opened;
     },
   };
@@ -245,13 +251,9 @@ async function foreignFolder(dir: string, { id, place, clock }: Belonging): Prom
   return null;
 }
 
-/** The rename comes last, because another replica may read the file at any moment. */
 function markFolder(dir: string, id: string): void {
   const path = join(dir, INSTALLATION_FILE);
-  if (existsSync(path)) return;
-  const temporary = `${path}-${randomUUID()}`;
-  writeFileSync(temporary, id, { mode: FILE_MODE, flush: true });
-  renameSync(temporary, path);
+  if (!existsSync(path)) writeWhole(path, id);
 }
 
 async function refusing<T>(work: () => Promise<T>): Promise<T | Refusal> {

@@ -2,7 +2,7 @@
  * Runs a server on a bucket through `kill -9` and all that a bucket may do to it. A proxy between server and bucket makes
  * the trouble. The upstream lives on and counts.
  */
-import { existsSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -203,6 +203,21 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
       expect(code).toBe(1);
       expect(stderr).toContain("the files of this database are in s3://tests/here/");
     }
+  });
+
+  test("are found after a power cut that emptied the file with the name of their place", async () => {
+    using dir = temporaryFolder("batchd-s3-");
+    const storage = server.storage({ prefix: "emptied/" });
+    const setup = { folder: dir.path, upstreamUrl: "http://127.0.0.1:9/v1", storage };
+    const running = await start(setup);
+    const { id } = await upload(running, chatLines(1));
+    await running.batchd.kill();
+    const placePath = join(dir.path, "data", "batchd.storage");
+    writeFileSync(placePath, "");
+    const again = await start(setup);
+    expect(await (await again.openai.files.content(id)).text()).toContain("line-1");
+    expect(readFileSync(placePath, "utf8")).toBe("s3://tests/emptied/");
+    await again.batchd.kill("SIGTERM");
   });
 
   test("wait for a bucket that is away at the start; one that refuses is said at once", async () => {
