@@ -46,6 +46,8 @@ export interface Blobs {
   readonly heldByPutBytes: number;
   /** The most reads that are worth starting before their bytes are needed; 0 where a read has no latency to hide. */
   readonly maxReadsAhead: number;
+  /** Whether the storage may say for a while that a stored blob is missing, because it is on other machines. */
+  readonly mayBeBehind: boolean;
   /** Stores the bytes under a new key. An error of `source` is thrown on, and nothing is stored. */
   put(key: string, source: AsyncIterable<Uint8Array>): Promise<{ bytes: number }>;
   /**

@@ -84,6 +84,7 @@ export class DiskBlobs implements Blobs {
   readonly writeHints = WRITE_HINTS;
   readonly heldByPutBytes = 0;
   readonly maxReadsAhead = 0;
+  readonly mayBeBehind: boolean;
   readonly #root: string;
   readonly #isShared: boolean;
   /**
@@ -97,6 +98,7 @@ export class DiskBlobs implements Blobs {
   constructor(root: string, { isShared }: DiskOptions) {
     this.#root = root;
     this.#isShared = isShared;
+    this.mayBeBehind = isShared;
   }
 
   async put(key: string, source: AsyncIterable<Uint8Array>): Promise<{ bytes: number }> {

@@ -68,6 +68,7 @@ export class S3Blobs implements Blobs {
   readonly writeHints = WRITE_HINTS;
   readonly heldByPutBytes: number;
   readonly maxReadsAhead = READS_AHEAD;
+  readonly mayBeBehind = true;
   readonly #client: S3Client;
   /** Sends no CRC-32. It joins objects, and signs links, which would name the CRC-32 of an empty body. */
   readonly #plainClient: S3Client;

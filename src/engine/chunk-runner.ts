@@ -23,6 +23,7 @@ import { during, type Tracing } from "../telemetry/tracing.ts";
 import { findLeftLines, readLines } from "./chunk-input.ts";
 import { ChunkTrace } from "./chunk-trace.ts";
 import type { CommonFailures } from "./common-failures.ts";
+import { doubted } from "./doubted-blobs.ts";
 import { GIVEN_UP, MAX_FAILURES, unreadableLine } from "./failure.ts";
 import type { Fleet } from "./fleet.ts";
 import { Journal, type JournalLimits } from "./journal.ts";
@@ -137,10 +138,11 @@ async function sendLines(chunkRun: ChunkRun, parts: RunParts, deps: ChunkRunnerD
  */
 async function readJournal({ claimed, run }: ChunkRun, { store, blobs, log }: ChunkRunnerDeps) {
   const isLastTry = claimed.failureCount >= MAX_FAILURES;
+  const reader = doubted(blobs, claimed.failureCount);
   const answered = new Set<number>();
   const lost: string[] = [];
   for (const segment of claimed.segments) {
-    const reading = await readSegment(segment, { blobs, isLastTry });
+    const reading = await readSegment(segment, { blobs: reader, isLastTry });
     if (reading.ok) for (const { lineNumber } of reading.records) answered.add(lineNumber);
     else {
       lost.push(segment.blobKey);

@@ -4,7 +4,7 @@
  */
 import type { Batch, Fault } from "../batch/batch.ts";
 import { parseTemplate } from "../batch/template.ts";
-import type { Blobs } from "../blobs/blobs.ts";
+import type { BlobReader } from "../blobs/blobs.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 import { LineFiller } from "./filled-line.ts";
@@ -16,7 +16,7 @@ const SMALL_BYTES = 64 * 1024;
 const NEWLINE = Buffer.from("\n");
 
 export interface DerivedLinesDeps {
-  readonly blobs: Blobs;
+  readonly blobs: BlobReader;
   readonly memory: MemoryBudget;
   readonly limits: () => Pick<IntakeLimits, "maxLineBytes">;
 }

@@ -19,11 +19,13 @@ import { fileTooLarge } from "../batch/file-check.ts";
 import { NoLineNumbers } from "../batch/finished-line.ts";
 import { shorter } from "../batch/project.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
+import type { BlobReader } from "../blobs/blobs.ts";
 import { QuotaExceeded } from "../store/quotas.ts";
 import type { BatchToDerive, DerivedInput } from "../store/sources.ts";
 import type { Attributes } from "../telemetry/tracing.ts";
 import { runStep } from "./batch-run.ts";
 import { DerivedLines } from "./derived-lines.ts";
+import { doubted } from "./doubted-blobs.ts";
 import { MAX_FAILURES } from "./failure.ts";
 import { failBatch, type IntakeDeps } from "./intake.ts";
 import { ResultWriter, resultBlobKey } from "./result-writer.ts";
@@ -104,7 +106,8 @@ async function derive(
   const { input } = files;
   if (problem !== null || input === null) return unusable(problem ?? "The input was deleted.");
   try {
-    return await make(claimed, { source, files: { ...files, input }, stop }, deps);
+    const reader = doubted(deps.blobs, failureCount);
+    return await make(claimed, { source, files: { ...files, input }, stop, reader }, deps);
   } catch (error) {
     const known = problemOf(error, source);
     if (known === null) throw error;
@@ -154,6 +157,7 @@ interface Making {
   readonly source: Batch;
   readonly files: SourceFiles<StoredFile>;
   readonly stop: AbortSignal;
+  readonly reader: BlobReader;
 }
 
 /** Writes the input and publishes it. */
@@ -203,14 +207,14 @@ function inherited(
 /** Writes the blob. Resolves to its file, to the faults of its lines, or to null when `stop` ended it. */
 async function write(
   batch: Batch,
-  { source, files, stop, blobId }: Making & { readonly blobId: FileId },
+  { source, files, stop, reader, blobId }: Making & { readonly blobId: FileId },
   deps: DerivingDeps,
 ): Promise<StoredFile | Faults | null> {
   const { source: derivation } = batch;
   if (derivation === null) throw new Error("the batch has no source");
   const { maxFileBytes } = deps.limits();
   const writer = new ResultWriter(deps.blobs, blobId);
-  const lines = new DerivedLines(batch, deps);
+  const lines = new DerivedLines(batch, { ...deps, blobs: reader });
   const withAnswers = readsOutput(derivation.template);
   const wanted = { lines: derivation.lines, files, hasResults: hasResults(source), withAnswers };
   try {

@@ -27,6 +27,7 @@ import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import type { Attributes, Tracing } from "../telemetry/tracing.ts";
 import { runStep } from "./batch-run.ts";
+import { doubted } from "./doubted-blobs.ts";
 import { withDuplicates } from "./duplicate-rows.ts";
 import { isPassing, MAX_FAILURES } from "./failure.ts";
 import type { Fleet } from "./fleet.ts";
@@ -234,7 +235,7 @@ async function writeResults(
 
 /** Returns what the lines are read from, and how. */
 const sourceOf = ({ batch, input, failureCount }: ToWrite, { blobs, log }: FinalizerDeps) => ({
-  blobs,
+  blobs: doubted(blobs, failureCount),
   inputBlobKey: input?.blobKey ?? NO_SUCH_BLOB,
   isLastTry: failureCount >= MAX_FAILURES,
   onDamaged: (damage: object) => log.error({ batch: batch.id, ...damage }, "journal.damaged"),

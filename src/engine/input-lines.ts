@@ -7,7 +7,7 @@ import { EqualBodies } from "../batch/equal-bodies.ts";
 import type { ParsedLine } from "../batch/line.ts";
 import { spreadOver } from "../batch/plan.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
-import type { Blobs } from "../blobs/blobs.ts";
+import type { BlobReader } from "../blobs/blobs.ts";
 import type { MemoryBudget, Room } from "../resources/memory-budget.ts";
 import { SlicedWork } from "../resources/time-slice.ts";
 import type { Store } from "../store/store.ts";
@@ -24,7 +24,7 @@ interface Reading {
   readonly maxLineBytes: number;
   readonly stop: AbortSignal;
   readonly deps: {
-    readonly blobs: Blobs;
+    readonly blobs: BlobReader;
     readonly memory: MemoryBudget;
     readonly store: Store;
   };

@@ -25,6 +25,7 @@ import type { Metrics } from "../telemetry/metrics.ts";
 import type { Attributes, Tracing } from "../telemetry/tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import { runStep } from "./batch-run.ts";
+import { doubted } from "./doubted-blobs.ts";
 import { MAX_FAILURES } from "./failure.ts";
 import type { Fleet } from "./fleet.ts";
 import { readLines, readNumbered, sampledLines } from "./input-lines.ts";
@@ -163,7 +164,7 @@ async function judge(
     project: batch.project,
     stop,
     maxLineBytes: limits.maxLineBytes,
-    deps,
+    deps: { ...deps, blobs: doubted(deps.blobs, failureCount) },
   };
   try {
     const isSampled = await sampledLines(batch, read);

@@ -4,7 +4,7 @@
  * bytes, and the rows that came last are in a cache as well. A row is never held for longer than the cache has room: the
  * others are read from the journal again.
  */
-import type { Blobs } from "../blobs/blobs.ts";
+import type { BlobReader } from "../blobs/blobs.ts";
 import type { Row } from "./chunk-records.ts";
 
 const MAX_CACHED_BYTES = 16 * 1024 * 1024;
@@ -16,7 +16,7 @@ const NO_BLOB = -1;
 
 /** Rows are added in the order of their lines. */
 export class RememberedRows {
-  readonly #blobs: Blobs;
+  readonly #blobs: BlobReader;
   readonly #keys: string[] = [];
   readonly #indexes = new Map<string, number>();
   #count = 0;
@@ -27,7 +27,7 @@ export class RememberedRows {
   readonly #cache = new Map<number, Buffer>();
   #cachedBytes = 0;
 
-  constructor(blobs: Blobs) {
+  constructor(blobs: BlobReader) {
     this.#blobs = blobs;
   }
 

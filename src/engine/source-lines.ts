@@ -6,7 +6,7 @@
 import type { StoredFile } from "../batch/batch.ts";
 import type { SourceFiles } from "../batch/derivation.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
-import type { Blobs } from "../blobs/blobs.ts";
+import type { BlobReader } from "../blobs/blobs.ts";
 import type { SourceLines } from "../contract/batch-extension.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 import { resultRows } from "./result-rows.ts";
@@ -33,7 +33,7 @@ export interface SourceLine {
 /** Yields the chosen lines. Throws `NoLineNumbers` for results of an older version. */
 export async function* linesOfSource(
   { lines, files, hasResults, withAnswers }: LinesOfSource,
-  blobs: Blobs,
+  blobs: BlobReader,
 ): AsyncGenerator<SourceLine> {
   const failed = hasResults ? new RowsByLine(files.error, blobs) : null;
   const answers = withAnswers ? new RowsByLine(files.output, blobs) : null;
@@ -52,7 +52,10 @@ export async function* linesOfSource(
   }
 }
 
-async function* linesIn({ blobKey, bytes }: StoredFile, blobs: Blobs): AsyncGenerator<SplitLine> {
+async function* linesIn(
+  { blobKey, bytes }: StoredFile,
+  blobs: BlobReader,
+): AsyncGenerator<SplitLine> {
   const splitter = new LineSplitter(NO_LIMIT, { start: 0, firstLine: 1 });
   // Without the range, the lines that a shorter blob has lost would be left out in silence.
   const whole = { start: 0, end: bytes };
@@ -70,7 +73,7 @@ class RowsByLine {
   #number = 0;
   #row: Buffer | null = null;
 
-  constructor(file: StoredFile | null, blobs: Blobs) {
+  constructor(file: StoredFile | null, blobs: BlobReader) {
     this.#rows = resultRows(file, { blobs, afterLine: 0 });
   }
 

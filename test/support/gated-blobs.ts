@@ -97,6 +97,10 @@ export class GatedBlobs implements Blobs {
     return this.#blobs.heldByPutBytes;
   }
 
+  get mayBeBehind(): boolean {
+    return this.#blobs.mayBeBehind;
+  }
+
   get maxReadsAhead(): number {
     return this.#blobs.maxReadsAhead;
   }

@@ -27,6 +27,8 @@ export type Trouble =
   | { readonly kind: "trickle"; readonly beforeByte: () => void }
   /** Answers reads of objects with a page of 404, as a proxy does whose server is away. */
   | { readonly kind: "page_not_found" }
+  /** Answers so many reads of such objects that there is none, as a bucket does whose copies are behind. */
+  | { readonly kind: "behind"; readonly path: RegExp; readonly times: number }
   /** Takes requests and never answers. */
   | { readonly kind: "silent" }
   /** Passes each request on after a while, as a bucket far away does. */
@@ -60,6 +62,11 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
   const proxy = { requests, held: holding.paths };
   let trouble: Trouble | null = null;
   let copyCount = 0;
+  let behindCount = 0;
+  const isBehind = (asked: IncomingMessage) =>
+    trouble?.kind === "behind" &&
+    isMatch(asked, { method: "GET", path: trouble.path }) &&
+    ++behindCount <= trouble.times;
   const isRefused = ({ headers }: IncomingMessage) =>
     trouble?.kind === "no_right_to_copy" &&
     "x-amz-copy-source" in headers &&
@@ -80,7 +87,8 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     } else if (trouble?.kind === "joining" && isMatch(asked, COMPLETION)) {
       asked.resume();
       noSuchKey(answer);
-    } else if (trouble?.kind === "far") setTimeout(pass, trouble.delayMs);
+    } else if (isBehind(asked)) noSuchKey(answer);
+    else if (trouble?.kind === "far") setTimeout(pass, trouble.delayMs);
     else if (trouble?.kind === "hold" && isMatch(asked, trouble)) holding.add(asked, pass);
     else pass();
   }).listen(0, "127.0.0.1");
@@ -101,6 +109,7 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     set trouble(next) {
       trouble = next;
       copyCount = 0;
+      behindCount = 0;
       holding.release();
     },
     [Symbol.asyncDispose]: close,
