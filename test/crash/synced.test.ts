@@ -4,13 +4,14 @@
  * syncs, renames and commits of a real server, which a recorder writes down (test/support/recorder).
  */
 import { spawnSync } from "node:child_process";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import OpenAI, { toFile } from "openai";
 import { beforeAll, describe, expect, test } from "vitest";
 import { BatchdProcess, SOURCES } from "../support/process.ts";
 import { type Commit, Disk, readSteps } from "../support/recorder/disk.ts";
+import type { Step } from "../support/recorder/record.ts";
 import { chatLines } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -60,6 +61,9 @@ const isSynced = ({ synchronous, journalMode }: Commit) =>
   synchronous >= FULL && journalMode === "wal";
 const isOfJournal = ({ statements }: Commit) => statements.some(({ sql }) => JOURNAL.test(sql));
 const chunkOf = (key: string) => /journal\/[^/]+\/\d+/.exec(key)?.[0] ?? "";
+
+/** The last answer comes late, so that the others are in a segment that does not end the chunk. */
+const untilLast = (n: number) => (n === 40 ? "[[delay 1500]]" : "fine");
 
 beforeAll(async () => {
   using dir = temporaryFolder("batchd-synced-");
@@ -215,6 +219,45 @@ test("every other commit is synced but those of leases and intents", () => {
   expect(unsynced).toEqual([]);
 });
 
+test("a log whose sync has failed is written again before its next sync, and no line is lost", async () => {
+  using dir = temporaryFolder("batchd-failed-sync-");
+  const recordPath = join(dir.path, "record");
+  await using upstream = await startUpstream();
+  const places = ["--data-dir", join(dir.path, "data"), "--upstream", upstream.url];
+  await using server = new BatchdProcess(
+    ["serve", "--port", "0", ...places],
+    { NODE_OPTIONS: `--import ${PRELOAD}`, DISK_RECORD: recordPath, DISK_FAILS_SYNC: "1" },
+    SOURCES,
+  );
+  const openai = new OpenAI({ baseURL: `${await server.listening()}/v1`, apiKey: "test" });
+  const file = await toFile(Buffer.from(`${chatLines(40, untilLast).join("\n")}\n`), "input.jsonl");
+  const input = await openai.files.create({ file, purpose: "batch" });
+  const { id } = await openai.batches.create({
+    input_file_id: input.id,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+  });
+  await server.batchEnded(id);
+  expect((await openai.batches.retrieve(id)).request_counts?.completed).toBe(40);
+  await server.kill("SIGTERM");
+
+  const steps = readSteps(recordPath);
+  const failedAt = steps.findIndex(({ step }) => step === "sync-failed");
+  const failed = steps[failedAt] as Step & { step: "sync-failed" };
+  const nextAt = steps.findIndex(
+    (each, i) => i > failedAt && each.step === "sync-began" && each.handle === failed.handle,
+  );
+  expect(nextAt).toBeGreaterThan(failedAt);
+  expect(writtenFromStart(steps.slice(failedAt, nextAt))).toBeGreaterThanOrEqual(failed.bytes);
+});
+
+/** Returns how many bytes of a file were written again, from its first one on. */
+function writtenFromStart(steps: readonly Step[]): number {
+  let end = 0;
+  for (const each of steps) if (each.step === "write" && each.start === end) end = each.end ?? end;
+  return end;
+}
+
 const canTrace = spawnSync("strace", ["-f", "-e", "trace=fdatasync", "true"]).status === 0;
 
 describe.skipIf(!canTrace)("where strace is", () => {
@@ -244,5 +287,33 @@ describe.skipIf(!canTrace)("where strace is", () => {
       });
       expect(syncCount()).toBeGreaterThan(before);
     }
+  });
+
+  test("a log is written again after a sync of SQLite's own that has failed", async () => {
+    using dir = temporaryFolder("batchd-faulty-");
+    const [recordPath, dataDir] = [join(dir.path, "record"), join(dir.path, "data")];
+    const log = join(dataDir, "batchd.sqlite-wal");
+    await using server = new BatchdProcess(
+      ["serve", "--port", "0", "--data-dir", dataDir],
+      {
+        NODE_OPTIONS: `--import ${PRELOAD}`,
+        DISK_RECORD: recordPath,
+        SYNCS_TO: join(dir.path, "trace"),
+        FAULTY_FILE: log,
+      },
+      SOURCES,
+    );
+    const baseURL = `${await server.listening()}/v1`;
+    const openai = new OpenAI({ baseURL, apiKey: "test", maxRetries: 0 });
+    const upload = async () => {
+      const file = await toFile(Buffer.from(`${chatLines(1).join("\n")}\n`), "input.jsonl");
+      return openai.files.create({ file, purpose: "batch" }).then(() => "stored", String);
+    };
+    let end = "stored";
+    for (let n = 0; n < 40 && end === "stored"; n++) end = await upload();
+
+    expect(end).toMatch(/^Error: 50\d/);
+    expect(writtenFromStart(readSteps(recordPath))).toBe(statSync(log).size);
+    expect(await upload()).toBe("stored");
   });
 });

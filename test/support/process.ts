@@ -36,10 +36,14 @@ const limitOf = ({ OPEN_FILES }: Readonly<Record<string, string>>) =>
 
 /**
  * Traces the syncs of the process into the file `SYNCS_TO`. With `-D` the tracer is the child, and signals reach
- * batchd.
+ * batchd. With `FAULTY_FILE`, each thread has one of its first syncs of that file fail.
  */
-const tracerOf = ({ SYNCS_TO }: Readonly<Record<string, string>>) =>
-  SYNCS_TO === undefined ? "" : `strace -D -f -y -e trace=fsync,fdatasync -o '${SYNCS_TO}' `;
+function tracerOf({ SYNCS_TO, FAULTY_FILE }: Readonly<Record<string, string>>): string {
+  if (SYNCS_TO === undefined) return "";
+  const faults = "-e inject=fsync,fdatasync:error=EIO:when=30";
+  const fault = FAULTY_FILE === undefined ? "" : `-P '${FAULTY_FILE}' ${faults} `;
+  return `strace -D -f -y -e trace=fsync,fdatasync ${fault}-o '${SYNCS_TO}' `;
+}
 
 /** Gives the process the file `STDIN_FROM` as its standard input. */
 const inputOf = ({ STDIN_FROM }: Readonly<Record<string, string>>) =>

@@ -18,13 +18,20 @@ export function damageOf(path: string, error: unknown): StoreDamaged | null {
   return isDamage ? new StoreDamaged(path, error) : null;
 }
 
+interface Watching {
+  readonly onDamaged: OnDamaged;
+  /** The callback for every error of a call. */
+  readonly onFailure: (error: unknown) => void;
+}
+
 /**
  * Returns the methods of `store`, which stop at the first sign of damage. A call that was made before may still succeed.
  */
-export function watchForDamage(db: Db, store: Store, onDamaged: OnDamaged): Store {
+export function watchForDamage(db: Db, store: Store, { onDamaged, onFailure }: Watching): Store {
   let damage: StoreDamaged | null = null;
   const translate = (error: unknown): unknown => {
     if (damage !== null) return damage;
+    onFailure(error);
     damage = damageOf(db.$client.name, error);
     if (damage === null) return error;
     db.$client.pragma("query_only = ON");

@@ -97,7 +97,14 @@ export async function openSqliteStore(options: SqliteOptions): Promise<OpenResul
     if (isBesideServer || migrateIfKnown(db, migrationsDir)) {
       if (!isBesideServer) new SqliteLeases(db).takeAllBack();
       const copying = new SqliteCopying(db, () => clock.nowMs());
-      return { ok: true, store: watchForDamage(db, composeStore(db, clock), onDamaged), copying };
+      const wal = new WalSync(db);
+      const onFailure = (error: unknown) => wal.noteFailure(error);
+      const watching = { onDamaged, onFailure };
+      return {
+        ok: true,
+        store: watchForDamage(db, composeStore(db, wal, clock), watching),
+        copying,
+      };
     }
   } catch (error) {
     db.$client.close();
@@ -122,7 +129,7 @@ export function hasTables(path: string): boolean {
 }
 
 /** The one place of the store that reads the clock: everything behind it takes the time as an argument. */
-function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
+function composeStore(db: Db, wal: WalSync, clock: Pick<Clock, "nowMs">): Store {
   const now: Now = () => clock.nowMs();
   const bid = timed(now);
   const idempotency = new SqliteIdempotency(db);
@@ -137,7 +144,6 @@ function composeStore(db: Db, clock: Pick<Clock, "nowMs">): Store {
   const stopping = new SqliteStopping(db);
   const tidying = new SqliteTidying(db);
   const deleting = new SqliteDeleting(db, { stopping, tidying });
-  const wal = new WalSync(db.$client.name);
   const finalizing = new SqliteFinalizing(db, { webhookDeliveries, segments, intents });
   return {
     ...intentMethods(intents, now),

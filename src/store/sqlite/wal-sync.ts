@@ -8,19 +8,33 @@
  *
  * A sync through another handle is as good as SQLite's own: it concerns the file, and SQLite deletes the log only
  * when the last connection closes. A checkpoint syncs the database before it lets the log begin anew.
+ *
+ * A disk that fails a sync may have dropped the bytes, and then the next sync succeeds without them ("Can Applications Recover from
+ * fsync Failures?", USENIX ATC 2020). A power cut would leave a hole in the log, and all commits behind it would be lost. So after a
+ * failed sync, also one of SQLite's own, the log is written again from the memory of the system.
  */
+import { closeSync, openSync, readSync, writeSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
+import Database from "better-sqlite3";
+import { type Db, write } from "./database.ts";
+
+const PIECE_BYTES = 1024 * 1024;
+const FAILED_SYNC = "SQLITE_IOERR_FSYNC";
 
 export class WalSync {
+  readonly #db: Db;
   readonly #path: string;
+  /** A sync has failed, and the log was not written again since. */
+  #mayHaveHoles = false;
   #opened: Promise<FileHandle> | null = null;
   #running: Promise<void> | null = null;
   /** The next sync begins when the running one has ended, which may have begun before the latest commits. */
   #next: Promise<void> | null = null;
 
-  /** `databasePath` names a database in WAL mode, to which the process holds a connection. */
-  constructor(databasePath: string) {
-    this.#path = `${databasePath}-wal`;
+  /** `db` is a connection to a database in WAL mode. */
+  constructor(db: Db) {
+    this.#db = db;
+    this.#path = `${db.$client.name}-wal`;
   }
 
   /** Resolves when all commits so far survive a power cut. Rejects with the error of the disk. */
@@ -46,12 +60,58 @@ export class WalSync {
     return running;
   }
 
+  /** Takes note of an error of SQLite, whose own syncs may fail too. */
+  noteFailure(error: unknown): void {
+    if (error instanceof Database.SqliteError && error.code === FAILED_SYNC) this.#distrust();
+  }
+
   async #syncFile(): Promise<void> {
     // The log exists from the first statement on. Some systems sync only files that are open for writing.
     this.#opened ??= open(this.#path, "r+").catch((error: unknown) => {
       this.#opened = null;
       throw error;
     });
-    await (await this.#opened).datasync();
+    const file = await this.#opened;
+    if (this.#mayHaveHoles) this.#writeAgain();
+    try {
+      await file.datasync();
+    } catch (error) {
+      this.#distrust();
+      throw error;
+    }
+  }
+
+  /** Writes the log again at once, so that a sync of SQLite's own, which may come first, covers it too. */
+  #distrust(): void {
+    this.#mayHaveHoles = true;
+    try {
+      this.#writeAgain();
+    } catch {
+      // The disk takes nothing, or another process writes. The next sync tries again.
+    }
+  }
+
+  /** The transaction keeps all other writers away from the log. */
+  #writeAgain(): void {
+    write(this.#db, () => {
+      const file = openSync(this.#path, "r+");
+      try {
+        const piece = Buffer.alloc(PIECE_BYTES);
+        for (let at = 0, bytes = 0; ; at += bytes) {
+          bytes = readSync(file, piece, 0, piece.length, at);
+          if (bytes === 0) break;
+          writeAllSync(file, piece.subarray(0, bytes), at);
+        }
+      } finally {
+        closeSync(file);
+      }
+    });
+    this.#mayHaveHoles = false;
+  }
+}
+
+function writeAllSync(file: number, bytes: Buffer, position: number): void {
+  for (let at = 0; at < bytes.length; ) {
+    at += writeSync(file, bytes, at, bytes.length - at, position + at);
   }
 }

@@ -85,6 +85,8 @@ export class Disk {
           this.#folderOf(path);
         }
         return;
+      case "sync-failed":
+        return;
       case "sql":
         this.#run(step);
     }

@@ -2,11 +2,13 @@
 import { constants, readlinkSync } from "node:fs";
 import * as real from "node:fs/promises";
 import { basename, dirname, join, resolve } from "node:path";
-import { record } from "./record.ts";
+import { newHandle, record } from "./record.ts";
 
 export * from "node:fs/promises";
 
-let handleCount = 0;
+/** The disk fails the sync of a file with this number, once. */
+const FAILED_SYNC = Number(process.env["DISK_FAILS_SYNC"] ?? 0);
+let syncCount = 0;
 
 const OPEN_FOLDER = /^\/proc\/self\/fd\/\d+$/;
 
@@ -27,7 +29,7 @@ const WRITES = ["write", "writev", "writeFile", "appendFile", "truncate"] as con
 export const open: typeof real.open = async (path, flags, mode) => {
   const at = pathOf(path);
   const file = await real.open(path, flags, mode);
-  const handle = ++handleCount;
+  const handle = newHandle();
   const isFolder = (await file.stat()).isDirectory();
   record({ step: "open", handle, path: at, isFolder, isNew: isCreating(flags) });
   for (const name of WRITES) {
@@ -42,6 +44,10 @@ export const open: typeof real.open = async (path, flags, mode) => {
     const sync = file[name].bind(file);
     const recorded = async () => {
       record({ step: "sync-began", handle });
+      if (name === "datasync" && ++syncCount === FAILED_SYNC) {
+        record({ step: "sync-failed", handle, bytes: (await file.stat()).size });
+        throw Object.assign(new Error("EIO: i/o error, fdatasync"), { code: "EIO" });
+      }
       await sync();
       record({ step: "synced", handle });
     };
@@ -51,7 +57,7 @@ export const open: typeof real.open = async (path, flags, mode) => {
 };
 
 export const writeFile: typeof real.writeFile = async (path, data, options) => {
-  const handle = ++handleCount;
+  const handle = newHandle();
   record({ step: "open", handle, path: pathOf(path), isFolder: false, isNew: true });
   record({ step: "write", handle });
   await real.writeFile(path, data, options);

@@ -7,6 +7,7 @@ import { registerHooks } from "node:module";
 const SOURCES = new URL("../../../src/", import.meta.url).href;
 const RECORDED: Readonly<Record<string, string>> = {
   "node:fs/promises": new URL("./fs-promises.ts", import.meta.url).href,
+  "node:fs": new URL("./fs.ts", import.meta.url).href,
   "better-sqlite3": new URL("./better-sqlite3.ts", import.meta.url).href,
 };
 

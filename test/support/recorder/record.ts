@@ -15,7 +15,14 @@ export type Step =
       readonly isFolder: boolean;
       readonly isNew: boolean;
     }
-  | { readonly step: "write"; readonly handle: number }
+  | {
+      readonly step: "write";
+      readonly handle: number;
+      readonly start?: number;
+      readonly end?: number;
+    }
+  /** The disk has failed the sync of a file that had so many bytes. */
+  | { readonly step: "sync-failed"; readonly handle: number; readonly bytes: number }
   | { readonly step: "sync-began" | "synced"; readonly handle: number }
   | {
       readonly step: "rename-began" | "renamed" | "linked";
@@ -34,6 +41,9 @@ export type Step =
       readonly synchronous: number;
       readonly journalMode: string;
     };
+
+let handleCount = 0;
+export const newHandle = (): number => ++handleCount;
 
 const path = process.env["DISK_RECORD"];
 const fd = path === undefined ? null : openSync(path, "a");
