@@ -55,7 +55,8 @@ export async function attempt(
     return { kind: "delivered", address };
   } catch (cause) {
     if (signal.aborted) throw signal.reason;
-    return failureOf(cause);
+    const isDoubted = deps.blobs.mayBeBehind && claimed.delivery.attemptCount <= DOUBTED_ATTEMPTS;
+    return isDoubted && cause instanceof BlobNotFound ? NOT_FOUND : failureOf(cause);
   }
 }
 
@@ -83,6 +84,9 @@ export async function placeOf(
   return found;
 }
 
+/** A bucket whose copies are behind may not find a file that was just written. After so many attempts it has its word taken. */
+const DOUBTED_ATTEMPTS = 2;
+
 function failureOf(cause: unknown): AttemptEnd {
   if (cause instanceof LocationError) {
     const error = { code: cause.failure, message: cause.message };
@@ -108,3 +112,9 @@ const failed = (code: string, message: string, isRetryable: boolean): AttemptEnd
   isRetryable,
   cause: null,
 });
+
+const NOT_FOUND = failed(
+  "storage_unavailable",
+  "The storage of the results does not find a file. It is asked again.",
+  true,
+);

@@ -1,9 +1,11 @@
 /** A delivery of results that a disk has damaged, or that are away: no place ever gets a part of them. */
 import { readdirSync, readFileSync, renameSync, truncateSync } from "node:fs";
 import { join } from "node:path";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { FakeClock } from "../support/fake-clock.ts";
+import { startS3Proxy } from "../support/s3-proxy.ts";
+import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -63,3 +65,32 @@ test.each(["jsonl", "csv"])(
     expect(readdirSync(folder.path)).toEqual([id]);
   },
 );
+
+describe.skipIf(!hasS3Server())("in a bucket", () => {
+  test.each(["jsonl", "csv"])(
+    "results that the bucket does not find at first are delivered later as %s",
+    async (format) => {
+      using folder = temporaryFolder("batchd-share-");
+      await using upstream = await startUpstream();
+      await using server = await startS3Server();
+      await using proxy = await startS3Proxy(server.url);
+      await using service = await startTestService({
+        upstreamUrl: upstream.url,
+        config: {
+          storage: server.storage({ prefix: `${format}/`, endpoint: proxy.url }),
+          locations: [{ name: "share", kind: "folder", path: folder.path, access: "write" }],
+        },
+      });
+      const { id } = await service.run(chatLines(3));
+      proxy.trouble = { kind: "behind", path: /\/files\//, times: 1 };
+      const body = { location: "share", format };
+      const { id: delivery } = (await service.openai.post(`/batches/${id}/deliveries`, {
+        body,
+      })) as DeliveryObject;
+      const ends = ["delivery.given_up", "delivery.delivered"] as const;
+      await Promise.race(ends.map((end) => service.events.reached(end, { delivery })));
+      expect(service.events.count("delivery.attempt_failed", { delivery })).toBe(1);
+      expect(readdirSync(folder.path)).toEqual([id]);
+    },
+  );
+});
