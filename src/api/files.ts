@@ -14,6 +14,7 @@ import {
   BlobNotFound,
   type BlobPart,
   type Blobs,
+  BlobsUnavailable,
   type ByteRange,
   type LinkHeaders,
 } from "../blobs/blobs.ts";
@@ -34,6 +35,9 @@ import { countedIn } from "./upload-memory.ts";
 
 /** The lifetime of batch input when the client names none. */
 const BATCH_INPUT_KEPT_SECONDS = 2_592_000;
+
+/** The age of a file that no bucket whose copies are behind can still be without. */
+const BEHIND_MS = 10 * 60 * 1000;
 
 export interface FilesDeps {
   readonly store: Store;
@@ -173,11 +177,20 @@ export class Files {
     try {
       await once(content, "readable");
     } catch (cause) {
-      // The file was deleted after its row was read.
-      if (cause instanceof BlobNotFound) throw noSuchFile(file.id, "id", cause);
-      throw cause;
+      if (!(cause instanceof BlobNotFound)) throw cause;
+      // The storage is behind, or the file was deleted after its row was read.
+      if (await this.#isExpected(file))
+        throw new BlobsUnavailable(cause.message, { cause, isRefusal: false });
+      throw noSuchFile(file.id, "id", cause);
     }
     return content;
+  }
+
+  /** Whether the storage may find a file later that it does not find now. */
+  async #isExpected(file: StoredFile): Promise<boolean> {
+    const { blobs, store, clock } = this.#deps;
+    const isYoung = clock.nowMs() - file.createdAtMs < BEHIND_MS;
+    return blobs.mayBeBehind && isYoung && (await store.findFile(file)) !== null;
   }
 
   /** Returns an address from which anyone can read the content for a while; null if clients get it from this server. */

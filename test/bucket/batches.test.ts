@@ -91,6 +91,24 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     expect(upstream.total).toBe(20);
   });
 
+  test("a client is asked to wait for results that the bucket does not find at first, not told that there are none", async () => {
+    await using upstream = await startUpstream();
+    await using proxy = await startS3Proxy(server.url);
+    const storage = server.storage({ prefix: "young/", endpoint: proxy.url });
+    await using service = await startTestService({
+      upstreamUrl: upstream.url,
+      config: { storage },
+    });
+    const { output_file_id: file } = await service.run(chatLines(3));
+    proxy.trouble = { kind: "behind", path: /\/files\//, times: 1 };
+    const download = () => fetch(`${service.url}/v1/files/${file}/content`);
+    const first = await download();
+    expect([first.status, first.headers.get("retry-after")]).toEqual([503, "5"]);
+    expect((await (await download()).text()).split("\n")).toHaveLength(4);
+    await service.openai.files.delete(file!);
+    expect((await download()).status).toBe(404);
+  });
+
   test("a batch says that it waits for the bucket while its input or its journal cannot be read", async () => {
     await using upstream = await startUpstream();
     await using proxy = await startS3Proxy(server.url);
