@@ -4,6 +4,7 @@ import { FIRST_LINES } from "../../src/batch/failures.ts";
 import type { FinalOutcome } from "../../src/batch/outcome.ts";
 import { CommonFailures } from "../../src/engine/common-failures.ts";
 import { Events } from "../support/events.ts";
+import { FakeClock } from "../support/fake-clock.ts";
 import { aBatch } from "../support/store-builders.ts";
 
 const answered = (status: number, body: object): FinalOutcome => ({
@@ -28,7 +29,7 @@ const OTHERS: Record<string, FinalOutcome> = {
 
 function noted(outcomes: readonly FinalOutcome[], batch = aBatch()) {
   const events = new Events();
-  const failures = new CommonFailures(events.log);
+  const failures = new CommonFailures({ log: events.log, clock: new FakeClock() });
   for (const outcome of outcomes) failures.note(batch, outcome);
   return { failures, found: failures.find(batch.id), events };
 }
@@ -61,10 +62,15 @@ test("a batch of which lines had ended before is not judged by those that follow
   expect(noted(times(FIRST_LINES, WRONG), batch).found).toBeNull();
 });
 
-test("other replicas learn of the latest batches only", () => {
-  const failures = new CommonFailures(new Events().log);
+test("other replicas learn of the latest batches only, and for some minutes", () => {
+  const clock = new FakeClock();
+  const failures = new CommonFailures({ log: new Events().log, clock });
   const batches = Array.from({ length: 60 }, () => aBatch());
   for (const batch of batches)
     for (const each of times(FIRST_LINES, WRONG)) failures.note(batch, each);
   expect(failures.list().map(([id]) => id)).toEqual(batches.slice(10).map(({ id }) => id));
+  clock.advance(299_999);
+  expect(failures.list()).toHaveLength(50);
+  clock.advance(1);
+  expect(failures.list()).toEqual([]);
 });
