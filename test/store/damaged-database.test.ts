@@ -1,10 +1,12 @@
 /** A database with a damaged page, as a failing disk leaves it. */
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { Client } from "pg";
-import { afterAll, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import type { UploadId } from "../../src/batch/batch.ts";
 import { systemClock } from "../../src/clock.ts";
 import { StoreDamaged } from "../../src/store/failures.ts";
@@ -75,6 +77,39 @@ test("a damaged page ends all writes and says once what to do, and no line is lo
   const batch = await after.ended(id);
   expect(batch).toMatchObject({ status: "completed", request_counts: { completed: 20 } });
   expect(await after.rows(batch.output_file_id)).toHaveLength(20);
+});
+
+const canTrace = spawnSync("strace", ["-f", "-e", "trace=fdatasync", "true"]).status === 0;
+
+describe.skipIf(!canTrace)("where strace is", () => {
+  test.each([
+    ["one read", ":when=1"],
+    ["every read", ""],
+  ])("a disk that fails %s of the database is no damage", async (_, when) => {
+    using folder = temporaryFolder("batchd-failed-read-");
+    await using server = new BatchdProcess(["serve", "--port", "0", "--data-dir", folder.path]);
+    const url = await server.listening();
+    const status = async () => (await fetch(`${url}/v1/files`)).status;
+    expect(await status()).toBe(200);
+    const path = join(folder.path, "batchd.sqlite");
+    const faults = ["-P", path, "-P", `${path}-wal`, "-e", `inject=pread64:error=EIO${when}`];
+    const tracer = spawn("strace", ["-p", String(server.pid), ...faults], { stdio: "pipe" });
+    let traced = "";
+    tracer.stderr.on("data", (text) => {
+      traced += String(text);
+    });
+    await expect.poll(() => traced).toContain("attached");
+    // A commit of another process makes the server read its pages again.
+    const other = new Database(path);
+    other.exec("begin immediate; create table other (n); drop table other; commit");
+    other.close();
+    await expect.poll(() => traced).toContain("INJECTED");
+    tracer.kill("SIGINT");
+    await once(tracer, "close");
+
+    await expect.poll(status).toBe(200);
+    expect((await server.kill("SIGTERM")).stderr).not.toContain("database.damaged");
+  });
 });
 
 test("after damage no call is believed, so that no file is removed which the backup names", async () => {

@@ -2,10 +2,11 @@
  * Watches for damage of the database file, which SQLite finds when it reads a page that makes no sense. More writes
  * could spread it, and an index that is wrong could have a file removed that a row still names. So from then on nothing
  * is written, and every call fails, and says what the operator has to do.
+ * A read that the disk has failed says the same, but is no damage, and the call may succeed later.
  * Nothing is lost: answers stay in the journal, and work waits until a server starts on a database that was restored.
  */
 import Database from "better-sqlite3";
-import { StoreDamaged } from "../failures.ts";
+import { StoreDamaged, StoreUnavailable } from "../failures.ts";
 import type { Store } from "../store.ts";
 import type { Db } from "./database.ts";
 
@@ -13,9 +14,40 @@ export type OnDamaged = (damage: StoreDamaged) => void;
 
 /** Returns what an error of SQLite says about the file at `path`; null if the error is about something else. */
 export function damageOf(path: string, error: unknown): StoreDamaged | null {
-  if (!(error instanceof Database.SqliteError)) return null;
-  const isDamage = error.code === "SQLITE_NOTADB" || error.code.startsWith("SQLITE_CORRUPT");
-  return isDamage ? new StoreDamaged(path, error) : null;
+  if (!saysDamaged(error)) return null;
+  return error.code === MAY_BE_FAILED_READ && isFailedRead(path)
+    ? null
+    : new StoreDamaged(path, error);
+}
+
+type SqliteError = InstanceType<typeof Database.SqliteError>;
+
+const saysDamaged = (error: unknown): error is SqliteError =>
+  error instanceof Database.SqliteError &&
+  (error.code === "SQLITE_NOTADB" || error.code.startsWith("SQLITE_CORRUPT"));
+
+/** SQLite gives this code to a damaged page, and to one that the disk has failed to read (`SQLITE_IOERR_CORRUPTFS`). */
+const MAY_BE_FAILED_READ = "SQLITE_CORRUPT";
+const UNREADABLE = /unable to get the page\. error code=(\d+)/;
+/** The last byte of the number of every error of a disk. */
+const IOERR = 10;
+
+/**
+ * Whether it was the disk that failed, as far as another look at the whole database can tell. The look needs a connection of its
+ * own, since the other one may have kept what it read. A plain read of the file would end SQLite's locks on it.
+ */
+function isFailedRead(path: string): boolean {
+  try {
+    const database = new Database(path, { readonly: true });
+    try {
+      const found = String(database.pragma("integrity_check(1)", { simple: true }));
+      return found === "ok" || (Number(UNREADABLE.exec(found)?.[1]) & 0xff) === IOERR;
+    } finally {
+      database.close();
+    }
+  } catch (thrown) {
+    return thrown instanceof Database.SqliteError && thrown.code.startsWith("SQLITE_IOERR");
+  }
 }
 
 interface Watching {
@@ -33,7 +65,7 @@ export function watchForDamage(db: Db, store: Store, { onDamaged, onFailure }: W
     if (damage !== null) return damage;
     onFailure(error);
     damage = damageOf(db.$client.name, error);
-    if (damage === null) return error;
+    if (damage === null) return saysDamaged(error) ? new StoreUnavailable(error) : error;
     db.$client.pragma("query_only = ON");
     onDamaged(damage);
     return damage;
