@@ -43,8 +43,8 @@ export interface LoopOptions {
   readonly drain: AbortSignal;
   readonly clock: Clock;
   readonly log: Log;
-  /** Runs one pass. True asks for another one right away. */
-  readonly runOnce: () => Promise<boolean>;
+  /** Runs one pass. True asks for another one right away, and a number for one after so many milliseconds at most. */
+  readonly runOnce: () => Promise<boolean | number>;
 }
 
 /** Resolves once drained. Never rejects: a failed pass is logged, then repeated. */
@@ -54,13 +54,13 @@ export async function loop(options: LoopOptions): Promise<void> {
     // A nudge during the pass may concern work that the pass did not see.
     const nudgesSeen = nudge.count;
     let pauseMs = everyMs;
-    const hasMore = await runOnce().catch((err: unknown) => {
+    const next = await runOnce().catch((err: unknown) => {
       log.error({ loop: name, err }, "loop.pass_failed");
       pauseMs = Math.min(everyMs, RETRY_WITHIN_MS);
       return false;
     });
-    if (!hasMore && nudge.count === nudgesSeen && !drain.aborted) {
-      await nudge.wait(clock, pauseMs, drain);
+    if (next !== true && nudge.count === nudgesSeen && !drain.aborted) {
+      await nudge.wait(clock, next === false ? pauseMs : Math.min(pauseMs, next), drain);
     } else {
       // One pass may run without a turn of the event loop; a long row of passes must not.
       await nextTurn();

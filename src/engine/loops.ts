@@ -29,8 +29,8 @@ export class Loops<Name extends string> {
     this.#options = options;
   }
 
-  /** Repeats `runOnce`, which returns true to be called again right away. */
-  run(name: Name, everyMs: number, runOnce: () => Promise<boolean>): void {
+  /** Repeats `runOnce`, which returns true to be called again right away, or the milliseconds until then. */
+  run(name: Name, everyMs: number, runOnce: () => Promise<boolean | number>): void {
     const nudge = this.nudgeOf(name);
     const drain = this.#drain.signal;
     this.#loops.push(loop({ ...this.#options, name, everyMs, nudge, drain, runOnce }));

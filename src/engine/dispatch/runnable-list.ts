@@ -80,6 +80,14 @@ export class RunnableList {
     this.#restsUntilMs = endedAtMs + restMs;
   }
 
+  /**
+   * Returns the time until a change that was noted can be listed; null when none was. Nothing else wakes the scheduler then:
+   * the nudge for the change came during the rest.
+   */
+  get restMs(): number | null {
+    return this.#isBehind ? Math.max(0, this.#restsUntilMs - this.#deps.clock.elapsedMs()) : null;
+  }
+
   #isDue(nowMs: number): boolean {
     if (nowMs - this.#listedAtMs >= this.#listEveryMs) return true;
     return this.#isBehind && nowMs >= this.#restsUntilMs;

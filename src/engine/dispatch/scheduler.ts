@@ -74,13 +74,16 @@ export class Scheduler {
     this.#list = new RunnableList(deps);
   }
 
-  /** Claims some chunks and starts their runs; returns false when nothing can be claimed now. */
-  async startNext(): Promise<boolean> {
+  /**
+   * Claims some chunks and starts their runs. When nothing can be claimed now, it returns false, or the milliseconds until a
+   * change that was noted can be looked at.
+   */
+  async startNext(): Promise<boolean | number> {
     // Answers that cannot be kept must not be asked for.
     if (this.#deps.failingJournals.size > 0) return false;
     await this.#list.refreshIfDue((listed) => this.#updateQueues(listed));
     const chosen = chooseChunks([...this.#queues.values()], this.#deps);
-    if (chosen.size === 0) return false;
+    if (chosen.size === 0) return this.#list.restMs ?? false;
     this.#claiming = this.#claimAndStart(chosen).finally(() => {
       this.#claiming = null;
     });

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { Scheduler, type SchedulerDeps } from "../../../src/engine/dispatch/scheduler.ts";
-import { Nudge } from "../../../src/loop.ts";
+import { loop, Nudge } from "../../../src/loop.ts";
+import { Events } from "../../support/events.ts";
 import { FakeClock } from "../../support/fake-clock.ts";
 
 /** A scheduler with nothing to claim, and a store that takes `listMs` to say so. */
@@ -15,16 +16,17 @@ function idleScheduler(listMs: number) {
     },
     listBatchesAtRisk: async () => [],
   };
+  const nudge = new Nudge();
   const parts = {
     clock,
     store,
     failingJournals: new Set(),
-    nudge: new Nudge(),
+    nudge,
     isMemoryFull: () => false,
     pollEveryMs: 1_000,
   };
   const scheduler = new Scheduler(parts as unknown as SchedulerDeps);
-  return { clock, scheduler, listCount: () => listCount };
+  return { clock, scheduler, nudge, listCount: () => listCount };
 }
 
 test("what can be claimed is listed again at each change while that is quick", async () => {
@@ -46,4 +48,24 @@ test("a slow list takes a small part of the time, however often something change
   }
   expect(listCount()).toBeGreaterThanOrEqual(10);
   expect(listCount() * 50).toBeLessThanOrEqual(1_100);
+});
+
+test("what changes while the list rests is listed when the rest is over, and not at the next poll", async () => {
+  const { clock, scheduler, nudge, listCount } = idleScheduler(50);
+  const everyMs = 3_600_000;
+  const end = new AbortController();
+  const runOnce = () => scheduler.startNext();
+  const { log } = new Events();
+  const parts = { name: "chunks", everyMs, nudge, drain: end.signal, clock, log, runOnce };
+  const looping = loop(parts);
+  await clock.asleep(1, clock.nowMs() + everyMs - 1_000);
+  expect(listCount()).toBe(1);
+  scheduler.recheck();
+  // The rest is nine times as long as the list took.
+  await expect.poll(() => clock.nextAtMs - clock.nowMs()).toBe(450);
+  expect(listCount()).toBe(1);
+  clock.advance(450);
+  await expect.poll(listCount).toBe(2);
+  end.abort();
+  await looping;
 });
