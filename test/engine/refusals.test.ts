@@ -113,24 +113,6 @@ const REFUSALS: readonly (readonly [name: string, given: Given])[] = [
       code: "billing_hard_limit_reached",
     }),
   ],
-  [
-    "400 of Anthropic without credit",
-    refusal(400, {
-      message:
-        "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing to upgrade or purchase credits.",
-      type: "invalid_request_error",
-    }),
-  ],
-  [
-    "400 of xAI for a wrong key",
-    {
-      status: 400,
-      body: {
-        code: "Client specified an invalid argument",
-        error: `Incorrect API key provided: ${KEY.slice(0, 8)}***${KEY.slice(-2)}.`,
-      },
-    },
-  ],
 ];
 
 describe.each(REFUSALS)("an upstream that answers every line with %s", (_name, given) => {
@@ -372,53 +354,6 @@ test("a line that is refused for good ends, although no other line is served any
     custom_id: "line-1",
     response: null,
     error: { code: "upstream_refused" },
-  });
-});
-
-describe("a rate limit that is called a quota fails no line", () => {
-  const dashScope = refusal(429, {
-    message: "You exceeded your current quota, please check your plan and billing details.",
-    type: "insufficient_quota",
-    code: "insufficient_quota",
-  });
-  const gemini: Given = {
-    status: 429,
-    body: [
-      {
-        error: {
-          code: 429,
-          message:
-            "You exceeded your current quota, please check your plan and billing details.\nPlease retry in 7.5s.",
-          status: "RESOURCE_EXHAUSTED",
-        },
-      },
-    ],
-  };
-
-  test.each([
-    ["DashScope", dashScope],
-    ["Gemini", gemini],
-  ])("in the words of %s", async (_name, refused) => {
-    const clock = new FakeClock();
-    const served = { window: 0, lines: 0 };
-    const answers = () => {
-      const window = Math.floor(clock.elapsedMs() / 10_000);
-      if (window !== served.window) Object.assign(served, { window, lines: 0 });
-      served.lines += 1;
-      return served.lines > 20 ? refused : GOOD;
-    };
-    await using upstream = await startUpstream({ answers });
-    await using service = await startTestService({ clock, config: configFor(upstream) });
-
-    const { id } = await service.submit(chatLines(300));
-    const isOver = () => service.events.count("batch.completed", { batch: id }) > 0;
-    for (let polls = 0; polls < 4_000 && !isOver(); polls++) {
-      await service.openai.batches.retrieve(id);
-      clock.advance(250);
-    }
-
-    const { request_counts } = await service.openai.batches.retrieve(id);
-    expect(request_counts).toEqual({ total: 300, completed: 300, failed: 0 });
   });
 });
 
