@@ -12,7 +12,7 @@ import { type Connector, HeadersOverflowError } from "./undici.ts";
 /** 101 changes the protocol, so it is final. */
 const INTERIM = /^HTTP\/1\.[01] 1(?!01)\d\d[ \r]/;
 const INTERIM_CHARACTERS = "HTTP/1.1 100 ".length;
-/** The place of the first digit of the status, and that of every interim answer. */
+/** The place of the first digit of the status, and the digit that every interim answer has there. */
 const DIGIT_AT = "HTTP/1.1 ".length;
 const INTERIM_DIGIT = "1".charCodeAt(0);
 /** What every interim answer begins with. */
