@@ -166,6 +166,29 @@ test("a sample sends as many questions as were asked for, spread over those of t
   );
 });
 
+test("the expected end counts each question once", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    config: {
+      upstreams: [{ name: "one", base_url: upstream.url, models: ["*"], max_concurrency: 2 }],
+    },
+  });
+  // 20 questions of 100 ms, two at a time, take a second; 20,000 would take a thousand.
+  const linesOf = (count: number) =>
+    Array.from({ length: count }, (_, n) => line(`${n}`, `[[delay 100]] ${n % 20}`));
+  await service.ended(await submit(service, linesOf(20)));
+  upstream.hold();
+  const id = await submit(service, linesOf(20_000));
+  await upstream.reached(20 + 2);
+  const expectedEnd = async () =>
+    ((await look(service, id)).x_batchd as unknown as { eta: number | null }).eta;
+  await expect.poll(expectedEnd).not.toBeNull();
+  const { in_progress_at: startedAt } = await look(service, id);
+  expect((await expectedEnd())! - startedAt!).toBeLessThan(100);
+  upstream.release();
+  expect((await service.ended(id)).status).toBe("completed");
+});
+
 test("a window that ends leaves an answer for each line whose question was answered", async () => {
   const clock = new FakeClock();
   await using upstream = await startUpstream();

@@ -74,6 +74,19 @@ export function testChunkClaims(open: OpenStore): void {
     ]);
   });
 
+  test("lines with the body of an earlier one are not counted as remaining, nor as open", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    const duplicates = { lineCount: 480, firstLine: 21 };
+    const plan = { ...aPlan(["llama", "llama"]), total: 500, duplicates };
+    await insertBatch(store, { deduplicated: { lineCount: 0, firstLine: null } });
+    const claimed = await store.claimBatchToValidate(claimBy("validator"));
+    await store.startBatchIfLeased(claimed!.lease, plan);
+    expect(await store.listRunnable()).toMatchObject([{ remainingLineCount: 20 }]);
+    expect(await store.listOpenBatches()).toMatchObject([{ remainingLineCount: 20 }]);
+    expect(await store.countOpenWork()).toMatchObject({ lineCount: 20 });
+  });
+
   test("a claimed chunk comes with all that is needed to run it", async () => {
     await using opened = await open();
     const { store } = opened;

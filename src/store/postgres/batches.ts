@@ -14,7 +14,7 @@ import type { Page } from "../page.ts";
 import { QuotaExceeded } from "../quotas.ts";
 import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { boundsSpending } from "../spending.ts";
-import { isListed, isOpenBatch, mayExpire } from "./conditions.ts";
+import { isListed, isOpenBatch, linesToSend, mayExpire } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { insertWaitingDeliveries } from "./deliveries.ts";
 import { and, desc, eq, gte, lt, type SQL, sql } from "./drizzle.ts";
@@ -186,7 +186,7 @@ export class PostgresBatches {
           status: batches.status,
           batchCount: sql`count(*)`.mapWith(Number),
           lineCount: sql`
-            coalesce(sum(total_count - completed_count - failed_count) filter (where stop_reason is null), 0)
+            coalesce(sum(${linesToSend}) filter (where stop_reason is null), 0)
           `.mapWith(Number),
           firstExpiresAtMs: sql<
             number | null

@@ -49,6 +49,10 @@ export const isSampling = sql.raw("sample_chunk_count is not null");
 const MAX_CHUNKS = 2_147_483_647;
 /** The number of chunks that may be claimed: while a sample runs, only its own. */
 export const claimableChunks = sql.raw(`coalesce(sample_chunk_count, ${MAX_CHUNKS})`);
+/** The number of lines that are still to be sent. Lines with the body of an earlier one never are. */
+export const linesToSend = sql.raw(
+  "(total_count - coalesce(duplicate_count, 0) - completed_count - failed_count)",
+);
 export const isOpenChunk = sql.raw("closed_at_ms is null");
 /** The segment has records of failed lines. */
 export const holdsFailures = sql.raw("failed_count > 0");

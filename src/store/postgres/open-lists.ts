@@ -7,7 +7,7 @@
 import type { BatchId } from "../../batch/batch.ts";
 import type { OpenBatch } from "../batches.ts";
 import type { RunnableChunks } from "../chunks.ts";
-import { claimableChunks, hasStarted, isOpenChunk, maySend } from "./conditions.ts";
+import { claimableChunks, hasStarted, isOpenChunk, linesToSend, maySend } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { type SQL, sql } from "./drizzle.ts";
 import { isFree } from "./leases.ts";
@@ -48,7 +48,7 @@ interface OpenRow extends BatchRow, Record<string, unknown> {
 const batchesAfter = ({ deadlineAtMs, sequence }: Position, isChosen: SQL): SQL => sql`
   select
     sequence, id, project, priority, ${claimableChunks} as claimable_chunks, created_at_ms, expires_at_ms, ${hasStarted} as has_started,
-    total_count - completed_count - failed_count as remaining
+    ${linesToSend} as remaining
   from batches
   where ${maySend} and ${isChosen}
     and (expires_at_ms, sequence) > (${deadlineAtMs}::bigint, ${sequence}::bigint)

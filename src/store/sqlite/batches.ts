@@ -16,7 +16,7 @@ import type { Page } from "../page.ts";
 import { QuotaExceeded } from "../quotas.ts";
 import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { boundsSpending } from "../spending.ts";
-import { isListed, isOpenBatch, mayExpire } from "./conditions.ts";
+import { isListed, isOpenBatch, linesToSend, mayExpire } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { insertWaitingDeliveries } from "./deliveries.ts";
 import { and, desc, eq, gte, lt, placeholder, type SQL, sql } from "./drizzle.ts";
@@ -43,7 +43,7 @@ const prepareStatements = (db: Db) => ({
     .select({
       status: sql<BatchStatus>`status`,
       batchCount: sql<number>`count(*)`,
-      lineCount: sql<number>`sum(iif(stop_reason is null, total_count - completed_count - failed_count, 0))`,
+      lineCount: sql<number>`sum(iif(stop_reason is null, ${linesToSend}, 0))`,
       firstExpiresAtMs: sql<number | null>`min(iif(${mayExpire}, expires_at_ms, null))`,
     })
     .from(sql`batches indexed by batches_open_by_input`)

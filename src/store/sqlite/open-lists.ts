@@ -13,7 +13,14 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId } from "../../batch/batch.ts";
 import type { OpenBatch } from "../batches.ts";
 import type { RunnableChunks } from "../chunks.ts";
-import { claimableChunks, hasStarted, isNotPaused, isOpenChunk, mayExpire } from "./conditions.ts";
+import {
+  claimableChunks,
+  hasStarted,
+  isNotPaused,
+  isOpenChunk,
+  linesToSend,
+  mayExpire,
+} from "./conditions.ts";
 import type { Db } from "./database.ts";
 import { placeholder, type SQL, sql } from "./drizzle.ts";
 import { isFree } from "./leases.ts";
@@ -82,7 +89,7 @@ const runnable = sql`
     from open where model is not null)
   select
     batches.id as batch_id, project, priority, created_at_ms, expires_at_ms,
-    total_count - completed_count - failed_count as remaining, chunks.model as model, line_count
+    ${linesToSend} as remaining, chunks.model as model, line_count
   from open
   join chunks on chunks.sequence = ${firstFree(sql`open.batch_id`, sql`open.model`)}
   join batches on batches.id = open.batch_id`;
@@ -91,7 +98,7 @@ const openBatches = sql`
   select
     id, project, priority, created_at_ms, expires_at_ms,
     ${hasStarted} as has_started,
-    total_count - completed_count - failed_count as remaining
+    ${linesToSend} as remaining
   from ${OPEN_BATCHES} where ${isOnPage} and ${isNotPaused} order by expires_at_ms, sequence`;
 
 const openWork = sql`
