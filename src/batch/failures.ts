@@ -24,7 +24,7 @@ export const isSameFailure = (one: LineFailure, other: LineFailure): boolean =>
   keyOf(one) === keyOf(other);
 export const OTHER: LineFailure = { status: null, code: null };
 
-/** Adds the counts of `more` to those of `groups`. The largest group comes first. */
+/** Adds the counts of `more` to those of `groups`. The largest group comes first, and the one of all others last. */
 export function addFailures(
   groups: readonly FailureGroup[],
   more: readonly FailureGroup[],
@@ -69,7 +69,7 @@ export function shownFailures({
   readonly failures: readonly FailureGroup[];
   readonly counts: { readonly failed: number };
 }): readonly FailureGroup[] {
-  const grouped = failures.reduce((sum, { count }) => sum + count, 0);
+  const grouped = sumOf(failures);
   const more = [{ ...OTHER, count: counts.failed - grouped }];
   return grouped < counts.failed ? addFailures(failures, more) : failures;
 }
@@ -87,12 +87,13 @@ export function onlyFailure(
 }
 
 function bounded(groups: readonly FailureGroup[]): readonly FailureGroup[] {
-  const sorted = groups.toSorted((a, b) => b.count - a.count);
-  if (sorted.length <= MAX_FAILURE_GROUPS) return sorted;
-  const named = sorted.filter((group) => keyOf(group) !== keyOf(OTHER));
-  const kept = named.slice(0, MAX_FAILURE_GROUPS - 1);
-  const count =
-    sorted.reduce((sum, group) => sum + group.count, 0) -
-    kept.reduce((sum, group) => sum + group.count, 0);
-  return [...kept, { ...OTHER, count }];
+  const isOther = (group: FailureGroup) => keyOf(group) === keyOf(OTHER);
+  const named = groups.filter((group) => !isOther(group)).toSorted((a, b) => b.count - a.count);
+  const needsOther = named.length > MAX_FAILURE_GROUPS || groups.some(isOther);
+  const kept = named.slice(0, needsOther ? MAX_FAILURE_GROUPS - 1 : MAX_FAILURE_GROUPS);
+  const count = sumOf(groups) - sumOf(kept);
+  return needsOther ? [...kept, { ...OTHER, count }] : kept;
 }
+
+const sumOf = (groups: readonly FailureGroup[]): number =>
+  groups.reduce((sum, { count }) => sum + count, 0);

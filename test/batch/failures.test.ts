@@ -20,7 +20,7 @@ const group = fc.record({
 const parts = fc.array(fc.array(group, { maxLength: 8 }), { maxLength: 12 });
 
 describe("groups of failures", () => {
-  test("sum up to what was added, in at most 20 groups, each once, the largest first", () => {
+  test("sum up to what was added, in at most 20 groups, each once, the largest first and all others last", () => {
     fc.assert(
       fc.property(parts, (added) => {
         const groups = added.reduce<readonly FailureGroup[]>(addFailures, []);
@@ -30,6 +30,7 @@ describe("groups of failures", () => {
         expect(new Set(keys).size).toBe(keys.length);
         const named = groups.filter(({ status, code }) => status !== null || code !== null);
         expect(named).toEqual(named.toSorted((a, b) => b.count - a.count));
+        expect(groups.slice(0, named.length)).toEqual(named);
       }),
     );
   });
