@@ -162,6 +162,8 @@ export class InputReading {
     const { model, lineCount: total } = this.#check;
     if (this.#faults.length > 0 || model === null) return { ok: false, faults: this.#faults };
     const { sampleChunkCount, ...planned } = this.#planner.finish();
+    // Without a line to run after the pause, no chunk would end the batch.
+    const isPaused = this.#isSampled !== null && sampleChunkCount < planned.chunks.length;
     const plan = {
       model,
       defaultModel: this.#defaultModel,
@@ -170,7 +172,7 @@ export class InputReading {
       estimatedTokens: this.#estimatedTokens,
       lineMarks: this.#givenMarks ?? planned.lineMarks,
       duplicates: this.#duplicates,
-      sampleChunkCount: this.#isSampled === null ? null : sampleChunkCount,
+      sampleChunkCount: isPaused ? sampleChunkCount : null,
       summary: this.#summary(total),
     };
     return { ok: true, plan };
