@@ -26,7 +26,8 @@ describe("a line", () => {
     ["[[reset x2]] [[html 200 x2]] [[status 502 x4]]", 200, 9],
     ["[[status 500]]", 500, 5],
     ["[[status 501]]", 501, 1],
-    ["[[status 409]]", 409, 1],
+    ["[[status 409]]", 409, 5],
+    ["[[status 422]]", 422, 1],
   ])("that is told %s ends with %s after %i attempts", async (prompt, status, attempts) => {
     const upstream = await modelServer();
     const { route } = openRoute([targetAt(upstream, "a", ONE_SLOT)]);
