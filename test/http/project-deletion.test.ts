@@ -181,10 +181,12 @@ describe.each([
         upstreams: [{ name: "only", base_url: upstream.url, models: ["*"] }],
       });
       const { place, first, last } = servers;
-      await put(first.url, { name: "doomed", quotas: { tokens_per_day: 1 } });
+      await put(first.url, { name: "doomed", quotas: { tokens_per_day: 1, files: 1 } });
       const key = await keyOf(first.url, "doomed");
       const input = Array.from({ length: 5 }, (_, n) => `${chatLine(`${n}`, MARK)}\n`).join("");
       const file = (await upload(first.url, input, key)).body.id as string;
+      // A server that does not know of the quotas yet would send lines.
+      await expect.poll(async () => (await upload(last.url, input, key)).status).toBe(429);
       for (let n = 0; n < MORE_THAN_A_ROUND; n++) await create(first.url, file, { key });
       const heldBack = async () =>
         (await rowsOf(place)).filter((row) => row.includes('"pause_reason":"tokens_per_day"'));
