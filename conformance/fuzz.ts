@@ -43,6 +43,8 @@ const LANES = 8;
 const WARM_UP_COUNT = 300;
 const MAX_RESIDENT_MB = 400;
 const LISTED_COMPLAINTS = 3;
+/** On PostgreSQL a batch keeps its journal for so long after its end. */
+const KEPT_JOURNALS_MS = 60_000;
 const OPEN = ["validating", "in_progress", "finalizing", "cancelling"];
 
 export class FuzzRun {
@@ -295,6 +297,6 @@ async function leftoversOf(server: Server): Promise<string[]> {
   return until(
     "the sweep",
     check,
-    (found) => found.length === 0 || Date.now() - startedAtMs > 10_000,
+    (found) => found.length === 0 || Date.now() - startedAtMs > KEPT_JOURNALS_MS + 10_000,
   );
 }
