@@ -12,7 +12,7 @@ import type { BatchObject } from "../src/contract/batch.ts";
 import { ProjectSettings } from "../src/contract/project.ts";
 import { chatLine } from "./support/service.ts";
 import { startUpstream, type TestUpstream } from "./support/upstream.ts";
-import { AGAIN, MAX_TURN_MS, startWatched } from "./support/watched-server.ts";
+import { AGAIN, MAX_TURN_MS, startWatched, type WatchedServer } from "./support/watched-server.ts";
 
 let folder: string;
 let upstream: TestUpstream;
@@ -26,8 +26,27 @@ afterAll(async () => {
   await rm(folder, { recursive: true });
 });
 
-const start = (dataDir: string) =>
-  startWatched(dataDir, [{ name: "u", base_url: upstream.url, models: ["*"] }]);
+const start = (dataDir: string, settings: object = {}) =>
+  startWatched(dataDir, [{ name: "u", base_url: upstream.url, models: ["*"] }], settings);
+
+/** Makes a data folder with the rows that some SQL inserts. */
+async function dataDirWith(inserts: string): Promise<string> {
+  const dataDir = await mkdtemp(join(folder, "data-"));
+  await cp(migrated, dataDir, { recursive: true });
+  using db = openRows(dataDir);
+  db.exec(inserts);
+  return dataDir;
+}
+
+/** Runs a batch to its end. */
+async function complete({ openai }: WatchedServer, lines: readonly string[]): Promise<void> {
+  const file = new File([lines.join("\n")], "i.jsonl");
+  const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
+  const request = { endpoint: "/v1/chat/completions", completion_window: "24h" } as const;
+  const { id } = await openai.batches.create({ input_file_id, ...request });
+  const status = async () => (await openai.batches.retrieve(id)).status;
+  await expect.poll(status, SELDOM).toBe("completed");
+}
 
 const numbersUpTo = (count: number) => `
   with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < ${count})`;
@@ -131,10 +150,8 @@ test.each(ROWS)(
   "no turn of the event loop is long when there are $name",
   AGAIN,
   async ({ prepare, insert, left }) => {
-    const dataDir = await mkdtemp(join(folder, "data-"));
-    await cp(migrated, dataDir, { recursive: true });
+    const dataDir = await dataDirWith(`${BATCHES} ${insert}`);
     using db = openRows(dataDir);
-    db.exec(`${BATCHES} ${insert}`);
     prepare?.(dataDir);
     await using watched = await start(dataDir);
     await expect.poll(() => db.prepare(left).pluck().get(), SELDOM).toBe(0);
@@ -154,10 +171,8 @@ test(
   "no turn of the event loop is long when a project with 100,000 files is deleted",
   AGAIN,
   async () => {
-    const dataDir = await mkdtemp(join(folder, "data-"));
-    await cp(migrated, dataDir, { recursive: true });
+    const dataDir = await dataDirWith(FILES_AND_KEYS);
     using db = openRows(dataDir);
-    db.exec(FILES_AND_KEYS);
     await using watched = await start(dataDir);
     db.exec(`insert into projects (name, rules, created_at_ms, changed_at_ms, deleted_at_ms)
     values ('doomed', '{}', 1, 1, ${Date.now()})`);
@@ -241,32 +256,13 @@ test(
   "no turn of the event loop is long for a project with a budget and 100,000 batches in the month",
   AGAIN,
   async () => {
-    const dataDir = await mkdtemp(join(folder, "data-"));
-    await cp(migrated, dataDir, { recursive: true });
-    {
-      using db = openRows(dataDir);
-      db.exec(USED_THIS_MONTH);
-    }
-    await using watched = await startWatched(
-      dataDir,
-      [{ name: "u", base_url: upstream.url, models: ["*"] }],
-      {
-        prices: [{ model: "*", currency: "EUR", input: "1", output: "1" }],
-        projects: [{ name: "default", quotas: { cost_per_month: "1000" } }],
-      },
-    );
-    const lines = Array.from({ length: 2_000 }, (_, n) => `${chatLine(`${n}`, "Hello")}\n`);
-    const { id } = await watched.openai.files.create({
-      file: new File(lines, "i.jsonl"),
-      purpose: "batch",
+    const dataDir = await dataDirWith(USED_THIS_MONTH);
+    await using watched = await start(dataDir, {
+      prices: [{ model: "*", currency: "EUR", input: "1", output: "1" }],
+      projects: [{ name: "default", quotas: { cost_per_month: "1000" } }],
     });
-    const batch = await watched.openai.batches.create({
-      input_file_id: id,
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-    });
-    const status = async () => (await watched.openai.batches.retrieve(batch.id)).status;
-    await expect.poll(status, SELDOM).toBe("completed");
+    const lines = Array.from({ length: 2_000 }, (_, n) => chatLine(`${n}`, "Hello"));
+    await complete(watched, lines);
     expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
     using db = openRows(dataDir);
     const sumsOf = (table: string) =>
@@ -290,28 +286,11 @@ test(
   "no turn of the event loop is long for a project with limits on its open batches and 500,000 that have ended",
   AGAIN,
   async () => {
-    const dataDir = await mkdtemp(join(folder, "data-"));
-    await cp(migrated, dataDir, { recursive: true });
-    {
-      using db = openRows(dataDir);
-      db.exec(ENDED);
-    }
-    await using watched = await startWatched(
-      dataDir,
-      [{ name: "u", base_url: upstream.url, models: ["*"] }],
-      { projects: [{ name: "default", quotas: { open_batches: 5, enqueued_lines: 5 } }] },
-    );
-    const { id } = await watched.openai.files.create({
-      file: new File([chatLine("a", "Hello")], "i.jsonl"),
-      purpose: "batch",
+    const dataDir = await dataDirWith(ENDED);
+    await using watched = await start(dataDir, {
+      projects: [{ name: "default", quotas: { open_batches: 5, enqueued_lines: 5 } }],
     });
-    const batch = await watched.openai.batches.create({
-      input_file_id: id,
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-    });
-    const status = async () => (await watched.openai.batches.retrieve(batch.id)).status;
-    await expect.poll(status, SELDOM).toBe("completed");
+    await complete(watched, [chatLine("a", "Hello")]);
     expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
   },
 );

@@ -121,7 +121,10 @@ test("a second process on the same data folder is refused in one line", async ()
   );
 });
 
-test("answers that come fast are in the journal a tenth of a second later", async () => {
+test.each([
+  ["answers that come fast are in the journal a tenth of a second later", 60, 40, 100],
+  ["a few answers wait for half a second for more of them, and share a segment", 8, 4, 500],
+])("%s", async (_name, total, answered, waitMs) => {
   const clock = new FakeClock();
   await using upstream = await startUpstream();
   await using service = await startTestService({
@@ -129,26 +132,10 @@ test("answers that come fast are in the journal a tenth of a second later", asyn
     clock,
     config: { engine: { drain_grace_seconds: 0 } },
   });
-  const { id } = await service.submit(chatLines(60, answersOnlyFirst(40)));
-  await service.events.reached("line.recorded", { count: 40 });
+  const { id } = await service.submit(chatLines(total, answersOnlyFirst(answered)));
+  await service.events.reached("line.recorded", { count: answered });
 
-  clock.advance(100);
+  clock.advance(waitMs);
 
-  await service.events.reached("journal.flushed", { batch: id, lines: 40 });
-});
-
-test("a few answers wait for half a second for more of them, and share a segment", async () => {
-  const clock = new FakeClock();
-  await using upstream = await startUpstream();
-  await using service = await startTestService({
-    upstreamUrl: upstream.url,
-    clock,
-    config: { engine: { drain_grace_seconds: 0 } },
-  });
-  const { id } = await service.submit(chatLines(8, answersOnlyFirst(4)));
-  await service.events.reached("line.recorded", { count: 4 });
-
-  clock.advance(500);
-
-  await service.events.reached("journal.flushed", { batch: id, lines: 4 });
+  await service.events.reached("journal.flushed", { batch: id, lines: answered });
 });
