@@ -285,13 +285,16 @@ async function leftoversOf(server: Server): Promise<string[]> {
     return existsSync(path) ? readdirSync(path, { recursive: true, encoding: "utf8" }) : [];
   };
   const check = async () => {
+    const journals = below("journal");
+    // They go last, and the lists of files are long.
+    if (journals.length > 0) return journals;
     const known = new Set<string>();
     for (const openai of [server.openai, server.client(OTHER_KEY)]) {
       for await (const { id } of openai.files.list()) known.add(id);
     }
     // The content of an input that was made of another batch has the number of a try behind the id of its file.
     const strays = below("files").filter((name) => !known.has(name.split(".")[0] ?? name));
-    return [...below(".tmp"), ...strays, ...below("journal")];
+    return [...below(".tmp"), ...strays];
   };
   const startedAtMs = Date.now();
   return until(

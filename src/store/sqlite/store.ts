@@ -212,6 +212,7 @@ const fileMethods = (files: SqliteFiles, now: Now) =>
     listUnusedFiles: async (limit) => files.listUnused(limit),
     forgetFile: async (id) => files.forget(id, now()),
   }) satisfies FileStore;
+
 const uploadMethods = (uploads: SqliteUploads, now: Now) =>
   ({
     insertUpload: async (upload, receipt) => uploads.insert(upload, receipt),
