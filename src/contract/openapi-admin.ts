@@ -6,7 +6,6 @@ import {
   answer,
   BAD_REQUEST,
   BODY_TOO_LARGE,
-  COMMON_FAILURES,
   JSON_TYPE,
   KEY_NOT_FOUND,
   PROJECT_CONFLICT,
@@ -31,7 +30,6 @@ export const ADMIN_PATHS: ZodOpenApiPathsObject = {
   "/v1/admin/keys": {
     post: {
       operationId: "createKey",
-      tags: ["Administration"],
       summary: "Make a key",
       description:
         "The answer is the only one that has the key itself: the server stores a digest. Every server takes the key within five seconds. An `Idempotency-Key` has no effect.",
@@ -44,12 +42,10 @@ export const ADMIN_PATHS: ZodOpenApiPathsObject = {
         "400": BAD_REQUEST,
         "409": PROJECT_CONFLICT,
         "413": BODY_TOO_LARGE,
-        ...COMMON_FAILURES,
       },
     },
     get: {
       operationId: "listKeys",
-      tags: ["Administration"],
       summary: "List the keys that were made, newest first",
       description: "Keys of the configuration are not among them. Expired keys are.",
       requestParams: { query: z.object(pageQuery(ADMIN_PAGE)) },
@@ -57,14 +53,12 @@ export const ADMIN_PATHS: ZodOpenApiPathsObject = {
         "200": answer("A page of keys.", KeyPage, { page: pageExample(KEY_EXAMPLE) }),
         "400": BAD_REQUEST,
         "404": KEY_NOT_FOUND,
-        ...COMMON_FAILURES,
       },
     },
   },
   "/v1/admin/keys/{key_id}": {
     delete: {
       operationId: "revokeKey",
-      tags: ["Administration"],
       summary: "Revoke a key",
       description:
         "Every server refuses it within five seconds. Requests that began before go on to their end.",
@@ -74,14 +68,12 @@ export const ADMIN_PATHS: ZodOpenApiPathsObject = {
       responses: {
         "200": answer("The key is revoked.", DeletedKey, { deleted: DELETED_KEY_EXAMPLE }),
         "404": KEY_NOT_FOUND,
-        ...COMMON_FAILURES,
       },
     },
   },
   "/v1/admin/projects": {
     post: {
       operationId: "putProject",
-      tags: ["Administration"],
       summary: "Make a project, or give it other rules",
       description:
         "Rules that are left out have no limit, also where the project had one. Every server follows them within five seconds. A project of the configuration cannot be changed.",
@@ -94,12 +86,10 @@ export const ADMIN_PATHS: ZodOpenApiPathsObject = {
         "400": BAD_REQUEST,
         "409": PROJECT_CONFLICT,
         "413": BODY_TOO_LARGE,
-        ...COMMON_FAILURES,
       },
     },
     get: {
       operationId: "listProjects",
-      tags: ["Administration"],
       summary: "List the projects that were made, newest first",
       description: "Projects of the configuration are not among them.",
       requestParams: { query: z.object(pageQuery(ADMIN_PAGE)) },
@@ -107,14 +97,12 @@ export const ADMIN_PATHS: ZodOpenApiPathsObject = {
         "200": answer("A page of projects.", ProjectPage, { page: pageExample(PROJECT_EXAMPLE) }),
         "400": BAD_REQUEST,
         "404": PROJECT_NOT_FOUND,
-        ...COMMON_FAILURES,
       },
     },
   },
   "/v1/admin/projects/{project_id}": {
     delete: {
       operationId: "deleteProject",
-      tags: ["Administration"],
       summary: "Delete all data of a project",
       description:
         "Its keys, batches, files, uploads and usage, and its rules. The keys are refused within five seconds; the rest is removed soon after, and so is what requests under way store within the hour.",
@@ -129,14 +117,12 @@ export const ADMIN_PATHS: ZodOpenApiPathsObject = {
         ),
         "404": PROJECT_NOT_FOUND,
         "409": PROJECT_CONFLICT,
-        ...COMMON_FAILURES,
       },
     },
   },
   "/v1/admin/upstreams": {
     get: {
       operationId: "listUpstreams",
-      tags: ["Administration"],
       summary: "List the upstreams with their condition, at all servers together",
       description:
         "Each server reports its figures to the others every three seconds. A server without keys answers everyone who reaches it.",
@@ -144,7 +130,6 @@ export const ADMIN_PATHS: ZodOpenApiPathsObject = {
         "200": answer("The upstreams, by name.", UpstreamList, {
           upstreams: { object: "list", data: [UPSTREAM_EXAMPLE] },
         }),
-        ...COMMON_FAILURES,
       },
     },
   },

@@ -103,7 +103,7 @@ export const UPLOAD_NOT_FOUND = failure(
   "There is no such upload, or it is of another project.",
   errorExample("No such Upload object: upload_abc", { param: "id" }),
 );
-export const BATCH_NOT_FOUND = failure(
+const BATCH_NOT_FOUND = failure(
   "BatchNotFound",
   "There is no such batch, or it is of another project.",
   errorExample("No batch found with id 'batch_abc'."),
@@ -131,7 +131,7 @@ export const MODEL_NOT_FOUND = failure(
   "No upstream serves the model.",
   errorExample("The model 'abc' does not exist", { param: "model", code: "model_not_found" }),
 );
-export const CONFLICT = withHeaders(
+const CONFLICT = withHeaders(
   failure(
     "Conflict",
     "The batch is in a status that does not allow this, most often because it has ended. The answer says `x-should-retry: false`.",
@@ -139,6 +139,10 @@ export const CONFLICT = withHeaders(
   ),
   CONFLICT_HEADERS,
 );
+/** The failures of requests that name a batch. */
+export const BATCH_FAILURES = { "400": BAD_REQUEST, "404": BATCH_NOT_FOUND };
+/** The failures of those that its status may forbid. */
+export const BATCH_STATUS_FAILURES = { ...BATCH_FAILURES, "409": CONFLICT };
 export const BODY_TOO_LARGE = failure(
   "BodyTooLarge",
   "The JSON is longer than allowed: 128 KiB, a mebibyte to complete an upload, `limits.max_line_bytes` where it goes to a model.",

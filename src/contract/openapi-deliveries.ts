@@ -6,11 +6,9 @@ import { IdempotencyHeader } from "./idempotency.ts";
 import {
   answer,
   answerOnce,
-  BAD_REQUEST,
-  BATCH_NOT_FOUND,
+  BATCH_FAILURES,
+  BATCH_STATUS_FAILURES,
   BODY_TOO_LARGE,
-  COMMON_FAILURES,
-  CONFLICT,
   IDEMPOTENCY_FAILURES,
   JSON_TYPE,
 } from "./openapi-answers.ts";
@@ -52,7 +50,6 @@ export const DELIVERY_PATHS: ZodOpenApiPathsObject = {
   "/v1/batches/{batch_id}/deliveries": {
     post: {
       operationId: "createDelivery",
-      tags: ["Batches"],
       summary: "Deliver the results of a batch",
       description:
         "Takes the results of an ended batch to a location of the server, or to an S3 bucket with credentials of your own. Any number of times; to one place, one after the other.",
@@ -68,46 +65,37 @@ export const DELIVERY_PATHS: ZodOpenApiPathsObject = {
       },
       responses: {
         "200": answerOnce("The new delivery.", DeliveryObject, { created: DELIVERY_EXAMPLE }),
-        "400": BAD_REQUEST,
-        "404": BATCH_NOT_FOUND,
+        ...BATCH_FAILURES,
         "413": BODY_TOO_LARGE,
         ...IDEMPOTENCY_FAILURES,
-        ...COMMON_FAILURES,
       },
     },
     get: {
       operationId: "listDeliveries",
-      tags: ["Batches"],
       summary: "List the deliveries of a batch, newest first",
       requestParams: { path: z.object(batchId), query: z.object(pageQuery(DELIVERY_PAGE)) },
       responses: {
         "200": answer("A page of deliveries.", DeliveryPage, {
           page: pageExample(DELIVERED_EXAMPLE),
         }),
-        "400": BAD_REQUEST,
-        "404": BATCH_NOT_FOUND,
-        ...COMMON_FAILURES,
+        ...BATCH_FAILURES,
       },
     },
   },
   "/v1/batches/{batch_id}/deliveries/{delivery_id}": {
     get: {
       operationId: "retrieveDelivery",
-      tags: ["Batches"],
       summary: "Look at a delivery",
       requestParams: { path: bothIds },
       responses: {
         "200": answer("The delivery.", DeliveryObject, { delivered: DELIVERED_EXAMPLE }),
-        "400": BAD_REQUEST,
-        "404": BATCH_NOT_FOUND,
-        ...COMMON_FAILURES,
+        ...BATCH_FAILURES,
       },
     },
   },
   "/v1/batches/{batch_id}/deliveries/{delivery_id}/cancel": {
     post: {
       operationId: "cancelDelivery",
-      tags: ["Batches"],
       summary: "Cancel a delivery",
       description:
         "Ends a delivery that waits at once. One that is `delivering` gets the error `cancelled` at once, and is `failed` when its server has stopped and removed what was half there; when its files had all arrived by then, it is `delivered`. A body is ignored.",
@@ -122,10 +110,7 @@ export const DELIVERY_PATHS: ZodOpenApiPathsObject = {
             ended_at: DELIVERY_EXAMPLE.created_at + 60,
           },
         }),
-        "400": BAD_REQUEST,
-        "404": BATCH_NOT_FOUND,
-        "409": CONFLICT,
-        ...COMMON_FAILURES,
+        ...BATCH_STATUS_FAILURES,
       },
     },
   },

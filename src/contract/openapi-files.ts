@@ -17,7 +17,6 @@ import {
   answerOnce,
   BAD_REQUEST,
   bytesAnswer,
-  COMMON_FAILURES,
   FILE_NOT_FOUND,
   IDEMPOTENCY_FAILURES,
   PRECONDITION_FAILED,
@@ -66,7 +65,6 @@ export const FILE_PATHS: ZodOpenApiPathsObject = {
   "/v1/files": {
     post: {
       operationId: "createFile",
-      tags: ["Files"],
       summary: "Upload a file",
       description: [
         "The input of a batch has the purpose `batch` and holds one request a line:",
@@ -86,12 +84,10 @@ export const FILE_PATHS: ZodOpenApiPathsObject = {
         "200": answerOnce("The file.", FileObject, { file: FILE_EXAMPLE }),
         "400": BAD_REQUEST,
         ...IDEMPOTENCY_FAILURES,
-        ...COMMON_FAILURES,
       },
     },
     get: {
       operationId: "listFiles",
-      tags: ["Files"],
       summary: "List files",
       requestParams: {
         query: z.object({
@@ -104,39 +100,33 @@ export const FILE_PATHS: ZodOpenApiPathsObject = {
         "200": answer("A page of files.", FilePage, { page: pageExample(FILE_EXAMPLE) }),
         "400": BAD_REQUEST,
         "404": FILE_NOT_FOUND,
-        ...COMMON_FAILURES,
       },
     },
   },
   "/v1/files/{file_id}": {
     get: {
       operationId: "retrieveFile",
-      tags: ["Files"],
       summary: "Look at a file",
       requestParams: { path: fileId },
       responses: {
         "200": answer("The file.", FileObject, { file: FILE_EXAMPLE }),
         "404": FILE_NOT_FOUND,
-        ...COMMON_FAILURES,
       },
     },
     delete: {
       operationId: "deleteFile",
-      tags: ["Files"],
       summary: "Delete a file",
       description: "A batch that is already in progress goes on reading its input.",
       requestParams: { path: fileId },
       responses: {
         "200": answer("The file is gone.", DeletedFile, { deleted: DELETED_FILE_EXAMPLE }),
         "404": FILE_NOT_FOUND,
-        ...COMMON_FAILURES,
       },
     },
   },
   "/v1/files/{file_id}/content": {
     get: {
       operationId: "downloadFile",
-      tags: ["Files"],
       summary: "Download a file",
       description:
         "Lines of an output file are in the order of the input, and so are those of an error file. With `format`, a result file comes as a table with a row for each line: docs/data.md has the columns.",
@@ -194,7 +184,6 @@ export const FILE_PATHS: ZodOpenApiPathsObject = {
         "404": FILE_NOT_FOUND,
         "412": PRECONDITION_FAILED,
         "416": RANGE_NOT_SATISFIABLE,
-        ...COMMON_FAILURES,
       },
     },
   },

@@ -5,7 +5,6 @@ import type { BatchEndpoint } from "./batch.ts";
 import {
   BAD_REQUEST,
   BODY_TOO_LARGE,
-  COMMON_FAILURES,
   JSON_TYPE,
   MODEL_NOT_FOUND,
   PROXY_FAILURES,
@@ -41,7 +40,6 @@ const passThrough = ({
 }: PassThrough): ZodOpenApiPathItemObject => ({
   post: {
     operationId,
-    tags: ["Requests"],
     summary,
     description:
       "Goes to an upstream of the model at once, ahead of the lines of batches, and ends there when the client leaves. The body is the upstream's to judge, and so is its answer the client's, whatever the status.",
@@ -56,7 +54,6 @@ const passThrough = ({
       "400": BAD_REQUEST,
       "404": MODEL_NOT_FOUND,
       "413": BODY_TOO_LARGE,
-      ...COMMON_FAILURES,
       ...PROXY_FAILURES,
     },
   },

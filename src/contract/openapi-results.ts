@@ -2,13 +2,7 @@
 import { z } from "zod";
 import type { ZodOpenApiPathsObject } from "zod-openapi";
 import { BatchLineList, FailureList, LineQueryParams } from "./lines.ts";
-import {
-  answer,
-  BAD_REQUEST,
-  BATCH_NOT_FOUND,
-  COMMON_FAILURES,
-  CONFLICT,
-} from "./openapi-answers.ts";
+import { answer, BATCH_FAILURES, BATCH_STATUS_FAILURES } from "./openapi-answers.ts";
 import { BATCH_EXAMPLES, INPUT_LINE_EXAMPLE, OUTPUT_LINE_EXAMPLE } from "./openapi-examples.ts";
 import { TRACKING_HEADERS } from "./openapi-headers.ts";
 import { BatchProgress } from "./progress.ts";
@@ -19,15 +13,16 @@ const { afterLine, limit, waitSeconds } = RESULT_LIMITS;
 
 const ROW_EXAMPLE = OUTPUT_LINE_EXAMPLE.replace(/\}\n$/, ',"x_batchd":{"line":1}}\n');
 
+const path = z.object({ batch_id: z.string().meta({ example: BATCH_EXAMPLES.created.id }) });
+
 const route = (operationId: string, summary: string, rows: string) => ({
   get: {
     operationId,
-    tags: ["Batches"],
     summary,
     description:
       "JSON lines in the order of the input: the rows of the result file, each with the number of its line in `x_batchd.line`. While the batch runs, these are the lines that have ended so far. The header `x-batch-status` has the status of the batch. With `Accept: text/event-stream` the lines follow as server-sent events until the batch has ended.",
     requestParams: {
-      path: z.object({ batch_id: z.string().meta({ example: BATCH_EXAMPLES.created.id }) }),
+      path,
       query: z.object({
         after_line: z
           .int()
@@ -53,21 +48,10 @@ const route = (operationId: string, summary: string, rows: string) => ({
           "text/event-stream": { schema: z.string(), example: `id: 1\ndata: ${ROW_EXAMPLE}\n` },
         },
       },
-      "400": BAD_REQUEST,
-      "404": BATCH_NOT_FOUND,
-      "409": CONFLICT,
-      ...COMMON_FAILURES,
+      ...BATCH_STATUS_FAILURES,
     },
   },
 });
-
-const NOT_READ = {
-  "400": BAD_REQUEST,
-  "404": BATCH_NOT_FOUND,
-  "409": CONFLICT,
-  ...COMMON_FAILURES,
-};
-const path = z.object({ batch_id: z.string().meta({ example: BATCH_EXAMPLES.created.id }) });
 
 const LINES_EXAMPLE = {
   object: "list",
@@ -194,60 +178,51 @@ export const RESULT_PATHS: ZodOpenApiPathsObject = {
   "/v1/batches/{batch_id}/lines": {
     get: {
       operationId: "listBatchLines",
-      tags: ["Batches"],
       summary: "Page through the lines of a batch, each with its answer",
       description:
         "Works while the batch runs. What a page reads is bounded: it may end early, and the next one begins at `last_line`.",
       requestParams: { path, query: LineQueryParams },
       responses: {
         "200": answer("A page of lines.", BatchLineList, { page: LINES_EXAMPLE }),
-        ...NOT_READ,
+        ...BATCH_STATUS_FAILURES,
       },
     },
   },
   "/v1/batches/{batch_id}/failures": {
     get: {
       operationId: "listBatchFailures",
-      tags: ["Batches"],
       summary: "Show what fails in a batch, with examples",
       description: "The groups of `x_batchd.failures`, each with up to three lines.",
       requestParams: { path },
       responses: {
         "200": answer("The groups.", FailureList, { failures: FAILURES_EXAMPLE }),
-        ...NOT_READ,
+        ...BATCH_STATUS_FAILURES,
       },
     },
   },
   "/v1/batches/{batch_id}/run": {
     get: {
       operationId: "getBatchRun",
-      tags: ["Batches"],
       summary: "Show how the results of an ended batch came to be",
       description:
         "The content of `run.json` in deliveries, with the same bytes each time. docs/run_record.v1.schema.json is its JSON Schema.",
       requestParams: { path },
       responses: {
         "200": answer("The record.", RunRecord, { record: RUN_EXAMPLE }),
-        "400": BAD_REQUEST,
-        "404": BATCH_NOT_FOUND,
-        "409": CONFLICT,
-        ...COMMON_FAILURES,
+        ...BATCH_STATUS_FAILURES,
       },
     },
   },
   "/v1/batches/{batch_id}/progress": {
     get: {
       operationId: "getBatchProgress",
-      tags: ["Batches"],
       summary: "Show the course of a batch, and how long its lines took",
       description:
         "What `/batches/{id}` of the web page draws: lines and tokens over the life of the batch, and the distribution of latencies. The answer changes at most once a second.",
       requestParams: { path },
       responses: {
         "200": answer("The course.", BatchProgress, { running: PROGRESS_EXAMPLE }),
-        "400": BAD_REQUEST,
-        "404": BATCH_NOT_FOUND,
-        ...COMMON_FAILURES,
+        ...BATCH_FAILURES,
       },
     },
   },

@@ -12,10 +12,9 @@ import {
   answerOnce,
   answerOrTable,
   BAD_REQUEST,
-  BATCH_NOT_FOUND,
+  BATCH_FAILURES,
+  BATCH_STATUS_FAILURES,
   BODY_TOO_LARGE,
-  COMMON_FAILURES,
-  CONFLICT,
   IDEMPOTENCY_FAILURES,
   JSON_TYPE,
   MODEL_NOT_FOUND,
@@ -31,6 +30,7 @@ import {
 } from "./openapi-examples.ts";
 import { FILE_PATHS } from "./openapi-files.ts";
 import { INTERACTIVE_PATHS } from "./openapi-interactive.ts";
+import { operationsOf } from "./openapi-operations.ts";
 import { RESULT_PATHS } from "./openapi-results.ts";
 import { UPLOAD_PATHS } from "./openapi-uploads.ts";
 import { pageQuery } from "./page.ts";
@@ -42,7 +42,6 @@ const BATCH_PATHS: ZodOpenApiPathsObject = {
   "/v1/batches": {
     post: {
       operationId: "createBatch",
-      tags: ["Batches"],
       summary: "Run the requests of a file",
       description:
         "Answers at once with a batch that is `validating`. What is wrong with the input file shows later, in `errors` of a batch that has `failed`.",
@@ -56,28 +55,23 @@ const BATCH_PATHS: ZodOpenApiPathsObject = {
         "400": BAD_REQUEST,
         "413": BODY_TOO_LARGE,
         ...IDEMPOTENCY_FAILURES,
-        ...COMMON_FAILURES,
       },
     },
     get: {
       operationId: "listBatches",
-      tags: ["Batches"],
       summary: "List batches, newest first",
       requestParams: { query: z.object({ ...pageQuery(BATCH_PAGE), ...batchFilters }) },
       responses: {
         "200": answer("A page of batches.", BatchPage, {
           page: pageExample(BATCH_EXAMPLES.completed),
         }),
-        "400": BAD_REQUEST,
-        "404": BATCH_NOT_FOUND,
-        ...COMMON_FAILURES,
+        ...BATCH_FAILURES,
       },
     },
   },
   "/v1/batches/{batch_id}": {
     get: {
       operationId: "retrieveBatch",
-      tags: ["Batches"],
       summary: "Look at a batch",
       requestParams: { path: batchId },
       responses: {
@@ -86,14 +80,11 @@ const BATCH_PATHS: ZodOpenApiPathsObject = {
           completed: BATCH_EXAMPLES.completed,
           failed: BATCH_EXAMPLES.failed,
         }),
-        "400": BAD_REQUEST,
-        "404": BATCH_NOT_FOUND,
-        ...COMMON_FAILURES,
+        ...BATCH_FAILURES,
       },
     },
     post: {
       operationId: "updateBatch",
-      tags: ["Batches"],
       summary: "Change the budget, the priority or the metadata of a batch",
       description:
         "Fields that are missing stay as they are. A batch that has ended, or is about to, takes `metadata` alone. A higher budget does not resume a batch that is paused.",
@@ -104,16 +95,12 @@ const BATCH_PATHS: ZodOpenApiPathsObject = {
       },
       responses: {
         "200": answer("The batch.", BatchObject, { running: BATCH_EXAMPLES.running }),
-        "400": BAD_REQUEST,
-        "404": BATCH_NOT_FOUND,
-        "409": CONFLICT,
+        ...BATCH_STATUS_FAILURES,
         "413": BODY_TOO_LARGE,
-        ...COMMON_FAILURES,
       },
     },
     delete: {
       operationId: "deleteBatch",
-      tags: ["Batches"],
       summary: "Delete a batch and its results",
       description:
         "The batch and its result files are gone at once; a batch that still runs is cancelled. What is stored of them is removed soon after.",
@@ -127,59 +114,45 @@ const BATCH_PATHS: ZodOpenApiPathsObject = {
         "200": answer("It is gone.", DeletedBatch, {
           deleted: { id: BATCH_EXAMPLES.created.id, object: "batch", deleted: true },
         }),
-        "400": BAD_REQUEST,
-        "404": BATCH_NOT_FOUND,
-        ...COMMON_FAILURES,
+        ...BATCH_FAILURES,
       },
     },
   },
   "/v1/batches/{batch_id}/cancel": {
     post: {
       operationId: "cancelBatch",
-      tags: ["Batches"],
       summary: "Stop a batch and keep the answers it has",
       description:
         "The batch is `cancelling` at once and `cancelled` when the requests under way have ended. Cancelling it again changes nothing.",
       requestParams: { path: batchId },
       responses: {
         "200": answer("The batch.", BatchObject, { cancelling: BATCH_EXAMPLES.cancelling }),
-        "400": BAD_REQUEST,
-        "404": BATCH_NOT_FOUND,
-        "409": CONFLICT,
-        ...COMMON_FAILURES,
+        ...BATCH_STATUS_FAILURES,
       },
     },
   },
   "/v1/batches/{batch_id}/pause": {
     post: {
       operationId: "pauseBatch",
-      tags: ["Batches"],
       summary: "Send no new lines of a batch",
       description:
         "Requests under way end and count, and the window of the batch goes on. Pausing it again changes nothing.",
       requestParams: { path: batchId },
       responses: {
         "200": answer("The batch.", BatchObject, { paused: BATCH_EXAMPLES.paused }),
-        "400": BAD_REQUEST,
-        "404": BATCH_NOT_FOUND,
-        "409": CONFLICT,
-        ...COMMON_FAILURES,
+        ...BATCH_STATUS_FAILURES,
       },
     },
   },
   "/v1/batches/{batch_id}/resume": {
     post: {
       operationId: "resumeBatch",
-      tags: ["Batches"],
       summary: "Send the lines of a paused batch again",
       description: "A batch that is not paused stays as it is.",
       requestParams: { path: batchId },
       responses: {
         "200": answer("The batch.", BatchObject, { running: BATCH_EXAMPLES.running }),
-        "400": BAD_REQUEST,
-        "404": BATCH_NOT_FOUND,
-        "409": CONFLICT,
-        ...COMMON_FAILURES,
+        ...BATCH_STATUS_FAILURES,
       },
     },
   },
@@ -189,35 +162,30 @@ const MODEL_PATHS: ZodOpenApiPathsObject = {
   "/v1/models": {
     get: {
       operationId: "listModels",
-      tags: ["Models"],
       summary: "List the models that the upstreams serve",
       responses: {
         "200": answer("All models.", ModelList, {
           models: { object: "list", data: [MODEL_EXAMPLE] },
         }),
-        ...COMMON_FAILURES,
       },
     },
   },
   "/v1/models/{model}": {
     get: {
       operationId: "retrieveModel",
-      tags: ["Models"],
       summary: "Look at a model",
       requestParams: { path: z.object({ model: z.string().meta({ example: MODEL_EXAMPLE.id }) }) },
       responses: {
         "200": answer("The model.", ModelObject, { model: MODEL_EXAMPLE }),
         "404": MODEL_NOT_FOUND,
-        ...COMMON_FAILURES,
       },
     },
     delete: {
       operationId: "deleteModel",
-      tags: ["Models"],
       summary: "Delete a fine-tuned model",
       description: "There are none, so the answer is always that there is no such model.",
       requestParams: { path: z.object({ model: z.string().meta({ example: MODEL_EXAMPLE.id }) }) },
-      responses: { "404": MODEL_NOT_FOUND, ...COMMON_FAILURES },
+      responses: { "404": MODEL_NOT_FOUND },
     },
   },
 };
@@ -226,7 +194,6 @@ const USAGE_PATHS: ZodOpenApiPathsObject = {
   "/v1/usage": {
     get: {
       operationId: "listUsage",
-      tags: ["Usage"],
       summary: "What answers took and cost",
       description:
         "Sums by project, model and day. A key with the scope `admin` sees all projects, another one its own.",
@@ -236,7 +203,6 @@ const USAGE_PATHS: ZodOpenApiPathsObject = {
           usage: USAGE_EXAMPLE,
         }),
         "400": BAD_REQUEST,
-        ...COMMON_FAILURES,
       },
     },
   },
@@ -246,7 +212,6 @@ const OPERATION_PATHS: ZodOpenApiPathsObject = {
   "/health": {
     get: {
       operationId: "health",
-      tags: ["Operation"],
       summary: "Whether the process lives",
       security: [],
       responses: {
@@ -259,7 +224,6 @@ const OPERATION_PATHS: ZodOpenApiPathsObject = {
   "/ready": {
     get: {
       operationId: "ready",
-      tags: ["Operation"],
       summary: "Whether requests can be served and batches can run",
       security: [],
       responses: {
@@ -274,13 +238,9 @@ const OPERATION_PATHS: ZodOpenApiPathsObject = {
       },
     },
   },
-};
-
-const METRICS_PATH: ZodOpenApiPathsObject = {
   "/metrics": {
     get: {
       operationId: "metrics",
-      tags: ["Operation"],
       summary: "How the server is doing, for Prometheus",
       security: [],
       responses: {
@@ -288,13 +248,9 @@ const METRICS_PATH: ZodOpenApiPathsObject = {
       },
     },
   },
-};
-
-const DOCUMENT_PATHS: ZodOpenApiPathsObject = {
   "/openapi.yaml": {
     get: {
       operationId: "openapi",
-      tags: ["Operation"],
       summary: "This document",
       security: [],
       responses: {
@@ -309,7 +265,6 @@ const DOCUMENT_PATHS: ZodOpenApiPathsObject = {
   "/docs": {
     get: {
       operationId: "docs",
-      tags: ["Operation"],
       summary: "This document as a page for people",
       security: [],
       responses: { "200": textAnswer("The page.", "text/html") },
@@ -318,16 +273,12 @@ const DOCUMENT_PATHS: ZodOpenApiPathsObject = {
 };
 
 export const PATHS: ZodOpenApiPathsObject = {
-  ...FILE_PATHS,
-  ...UPLOAD_PATHS,
-  ...BATCH_PATHS,
-  ...RESULT_PATHS,
-  ...DELIVERY_PATHS,
-  ...INTERACTIVE_PATHS,
-  ...MODEL_PATHS,
-  ...ADMIN_PATHS,
-  ...USAGE_PATHS,
-  ...OPERATION_PATHS,
-  ...METRICS_PATH,
-  ...DOCUMENT_PATHS,
+  ...operationsOf("Files", FILE_PATHS),
+  ...operationsOf("Uploads", UPLOAD_PATHS),
+  ...operationsOf("Batches", { ...BATCH_PATHS, ...RESULT_PATHS, ...DELIVERY_PATHS }),
+  ...operationsOf("Requests", INTERACTIVE_PATHS),
+  ...operationsOf("Models", MODEL_PATHS),
+  ...operationsOf("Administration", ADMIN_PATHS),
+  ...operationsOf("Usage", USAGE_PATHS),
+  ...operationsOf("Operation", OPERATION_PATHS),
 };

@@ -7,7 +7,6 @@ import {
   answerOnce,
   BAD_REQUEST,
   BODY_TOO_LARGE,
-  COMMON_FAILURES,
   IDEMPOTENCY_FAILURES,
   JSON_TYPE,
   UPLOAD_NOT_FOUND,
@@ -41,7 +40,6 @@ export const UPLOAD_PATHS: ZodOpenApiPathsObject = {
   "/v1/uploads": {
     post: {
       operationId: "createUpload",
-      tags: ["Uploads"],
       summary: "Begin a file that comes in parts",
       description:
         "Add its parts, then complete it: an upload that is not completed within an hour expires.",
@@ -55,14 +53,12 @@ export const UPLOAD_PATHS: ZodOpenApiPathsObject = {
         "400": BAD_REQUEST,
         "413": BODY_TOO_LARGE,
         ...IDEMPOTENCY_FAILURES,
-        ...COMMON_FAILURES,
       },
     },
   },
   "/v1/uploads/{upload_id}/parts": {
     post: {
       operationId: "addUploadPart",
-      tags: ["Uploads"],
       summary: "Add a part",
       description:
         "Parts may be added side by side and in any order; their order in the file is said when the upload is completed.",
@@ -72,14 +68,12 @@ export const UPLOAD_PATHS: ZodOpenApiPathsObject = {
         "200": answer("The part.", UploadPartObject, { part: UPLOAD_PART_EXAMPLE }),
         "400": BAD_REQUEST,
         "404": UPLOAD_NOT_FOUND,
-        ...COMMON_FAILURES,
       },
     },
   },
   "/v1/uploads/{upload_id}/complete": {
     post: {
       operationId: "completeUpload",
-      tags: ["Uploads"],
       summary: "Make a file of the parts",
       description:
         "The parts that are listed must have as many bytes together as the upload was created for, and the file must pass the checks of `POST /v1/files`. Otherwise the upload stays pending, and may be completed in another way.",
@@ -96,14 +90,12 @@ export const UPLOAD_PATHS: ZodOpenApiPathsObject = {
         "404": UPLOAD_NOT_FOUND,
         "413": BODY_TOO_LARGE,
         ...IDEMPOTENCY_FAILURES,
-        ...COMMON_FAILURES,
       },
     },
   },
   "/v1/uploads/{upload_id}/cancel": {
     post: {
       operationId: "cancelUpload",
-      tags: ["Uploads"],
       summary: "Give an upload up",
       description: "Its parts are removed. Cancelling it again changes nothing.",
       requestParams: { path: uploadId },
@@ -111,7 +103,6 @@ export const UPLOAD_PATHS: ZodOpenApiPathsObject = {
         "200": answer("The upload.", UploadObject, { cancelled: UPLOAD_EXAMPLES.cancelled }),
         "400": BAD_REQUEST,
         "404": UPLOAD_NOT_FOUND,
-        ...COMMON_FAILURES,
       },
     },
   },

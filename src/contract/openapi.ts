@@ -4,7 +4,6 @@ import { createDocument } from "zod-openapi";
 import { version } from "../version.ts";
 import { HEADERS } from "./openapi-headers.ts";
 import { PATHS } from "./openapi-routes.ts";
-import { withScopes } from "./openapi-scopes.ts";
 import { WEBHOOKS } from "./openapi-webhooks.ts";
 
 const DESCRIPTION = `A drop-in server for the OpenAI Batch API: upload a file of requests, create a batch, read its output file.
@@ -37,7 +36,7 @@ export const openApiDocument = () =>
         { name: "Usage", description: "What answers took and cost." },
         { name: "Operation", description: "For those who run the server." },
       ],
-      paths: withScopes(PATHS),
+      paths: PATHS,
       webhooks: WEBHOOKS,
       components: {
         headers: HEADERS,

@@ -1,5 +1,6 @@
-/** Writes into the document which scope each route asks for. */
+/** Writes into the operations of a group what they have in common: their tag, the scopes they ask for, and their failures. */
 import type { ZodOpenApiPathsObject } from "zod-openapi";
+import { COMMON_FAILURES } from "./openapi-answers.ts";
 import { ROUTE_SCOPES } from "./scope.ts";
 
 const METHODS = ["get", "post", "delete"] as const;
@@ -17,15 +18,20 @@ const securityOf = (scopes: readonly string[]) => [
   {},
 ];
 
-export const withScopes = (paths: ZodOpenApiPathsObject): ZodOpenApiPathsObject =>
+/** Completes the operations under one tag. Those that ask for no scope have no failures but their own. */
+export const operationsOf = (tag: string, paths: ZodOpenApiPathsObject): ZodOpenApiPathsObject =>
   Object.fromEntries(
     Object.entries(paths).map(([path, item]) => {
-      const secured = METHODS.flatMap((method) => {
-        const operation = item[method];
+      const completed = METHODS.flatMap((method) => {
+        if (item[method] === undefined) return [];
+        const { operationId, ...operation } = item[method];
         const scopes = SCOPES_BY_ROUTE.get(unnamed(`${method.toUpperCase()} ${path}`));
-        if (operation === undefined || scopes === undefined) return [];
-        return [[method, { ...operation, security: securityOf(scopes) }] as const];
+        const guarded = scopes && {
+          responses: { ...operation.responses, ...COMMON_FAILURES },
+          security: securityOf(scopes),
+        };
+        return [[method, { operationId, tags: [tag], ...operation, ...guarded }]];
       });
-      return [path, { ...item, ...Object.fromEntries(secured) }];
+      return [path, { ...item, ...Object.fromEntries(completed) }];
     }),
   );
