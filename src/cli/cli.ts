@@ -5,6 +5,7 @@
 import { resolve } from "node:path";
 import { inspect } from "node:util";
 import { Command, CommanderError, Option } from "commander";
+import { asking } from "../client/asking.ts";
 import { addBatchCommands } from "../client/commands.ts";
 import { addCompletion } from "../client/completion.ts";
 import { addFileChecks } from "../client/file-checks.ts";
@@ -104,9 +105,10 @@ async function runCommand(argv: readonly string[]): Promise<number> {
     const { run } = await import("./run.ts");
     exitCode = await run(file, flags as RunFlags);
   });
-  addBatchCommands(program, finish);
-  addPipelineCommand(program, finish);
-  addFileCommands(program, finish);
+  const ask = asking(finish);
+  addBatchCommands(program, ask);
+  addPipelineCommand(program, ask);
+  addFileCommands(program, ask);
   addFileChecks(program, finish);
   await addCompletion(program, argv[2]);
   try {

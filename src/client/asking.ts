@@ -1,10 +1,12 @@
 /** Runs a command at a server. The SDK is loaded here, so that other commands start without it. */
 import type { ClientFlags, Session } from "./session.ts";
 
-export async function asking(
-  flags: ClientFlags,
-  act: (session: Session) => Promise<number>,
-): Promise<number> {
-  const { withSession } = await import("./session.ts");
-  return withSession(flags, act);
-}
+/** Takes the exit code of a command once it has run. */
+export type Finish = (exitCode: Promise<number>) => Promise<void>;
+
+export type Ask = (flags: ClientFlags, act: (session: Session) => Promise<number>) => Promise<void>;
+
+export const asking =
+  (finish: Finish): Ask =>
+  (flags, act) =>
+    finish(import("./session.ts").then(({ withSession }) => withSession(flags, act)));

@@ -6,7 +6,7 @@ import { type Command, Option } from "commander";
 import { BATCH_ENDPOINTS, BATCH_STATUSES } from "../contract/batch.ts";
 import { DELIVERY_FORMATS } from "../contract/delivery.ts";
 import { DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
-import { asking } from "./asking.ts";
+import type { Ask } from "./asking.ts";
 import type { Change, ChangeFlags, DeleteFlags, ListFlags, ResultsFlags } from "./batches.ts";
 import type { DeliverFlags } from "./deliveries.ts";
 import { addManual } from "./help.ts";
@@ -23,18 +23,15 @@ import {
 import type { ClientFlags } from "./session.ts";
 import type { RetryFlags, SubmitFlags } from "./submit.ts";
 
-/** Takes the exit code of a command once it has run. */
-export type Finish = (exitCode: Promise<number>) => Promise<void>;
-
-export function addBatchCommands(program: Command, finish: Finish): void {
+export function addBatchCommands(program: Command, ask: Ask): void {
   program.commandsGroup("Batches, at any server with OpenAI's API:");
-  addSubmit(program, finish);
-  addReading(program, finish);
-  addResults(program, finish);
-  addChanges(program, finish);
-  addRetry(program, finish);
-  addDelete(program, finish);
-  addDeliveries(program, finish);
+  addSubmit(program, ask);
+  addReading(program, ask);
+  addResults(program, ask);
+  addChanges(program, ask);
+  addRetry(program, ask);
+  addDelete(program, ask);
+  addDeliveries(program, ask);
 }
 
 const withWait = (command: Command): Command =>
@@ -70,7 +67,7 @@ const MORE_ABOUT_WAITING = `A wait survives restarts of the server and broken ne
 Lines that failed are written beside FILE of --output: answers.errors.jsonl for answers.jsonl.
 --model, --priority, --sample, --budget and --dedupe are extensions of batchd; another server is not sent them unless they are given.`;
 
-function addSubmit(program: Command, finish: Finish): void {
+function addSubmit(program: Command, ask: Ask): void {
   const command = withServer(program.command("submit"))
     .summary("Upload a file and make a batch of it.")
     .description(
@@ -93,13 +90,11 @@ function addSubmit(program: Command, finish: Finish): void {
     waits: true,
     more: MORE_ABOUT_WAITING,
   }).action((file: string, flags: SubmitFlags & ClientFlags) =>
-    finish(
-      asking(flags, async (session) => (await import("./submit.ts")).submit(file, flags, session)),
-    ),
+    ask(flags, async (session) => (await import("./submit.ts")).submit(file, flags, session)),
   );
 }
 
-function addReading(program: Command, finish: Finish): void {
+function addReading(program: Command, ask: Ask): void {
   addManual(
     withJson(withServer(program.command("list")), "print each batch as a line of JSON")
       .description("List batches, the newest first.")
@@ -130,9 +125,7 @@ function addReading(program: Command, finish: Finish): void {
       ],
     },
   ).action((flags: ListFlags & ClientFlags) =>
-    finish(
-      asking(flags, async (session) => (await import("./batches.ts")).listBatches(flags, session)),
-    ),
+    ask(flags, async (session) => (await import("./batches.ts")).listBatches(flags, session)),
   );
   addManual(
     withJson(withServer(program.command("show")))
@@ -140,11 +133,7 @@ function addReading(program: Command, finish: Finish): void {
       .argument("<batch>", "its id", id),
     { examples: [["batchd show batch_… --json | jq .request_counts", "prints a part of it"]] },
   ).action((id: string, flags: ClientFlags) =>
-    finish(
-      asking(flags, async (session) =>
-        (await import("./batches.ts")).showBatch(id, flags, session),
-      ),
-    ),
+    ask(flags, async (session) => (await import("./batches.ts")).showBatch(id, flags, session)),
   );
   addManual(
     withJson(withServer(program.command("watch")), "print each change as a line of JSON")
@@ -157,15 +146,11 @@ function addReading(program: Command, finish: Finish): void {
       waits: true,
     },
   ).action((id: string, flags: ClientFlags) =>
-    finish(
-      asking(flags, async (session) =>
-        (await import("./batches.ts")).watchBatch(id, flags, session),
-      ),
-    ),
+    ask(flags, async (session) => (await import("./batches.ts")).watchBatch(id, flags, session)),
   );
 }
 
-function addResults(program: Command, finish: Finish): void {
+function addResults(program: Command, ask: Ask): void {
   addManual(
     withFormat(
       withServer(program.command("results"))
@@ -182,11 +167,7 @@ function addResults(program: Command, finish: Finish): void {
       ],
     },
   ).action((id: string, flags: ResultsFlags & ClientFlags) =>
-    finish(
-      asking(flags, async (session) =>
-        (await import("./batches.ts")).batchResults(id, flags, session),
-      ),
-    ),
+    ask(flags, async (session) => (await import("./batches.ts")).batchResults(id, flags, session)),
   );
 }
 
@@ -196,7 +177,7 @@ const CHANGES: Readonly<Record<Change, string>> = {
   resume: "Go on with a paused batch. Only batchd has this.",
 };
 
-function addChanges(program: Command, finish: Finish): void {
+function addChanges(program: Command, ask: Ask): void {
   for (const change of Object.keys(CHANGES) as Change[]) {
     const command = withJson(withServer(program.command(change)))
       .description(CHANGES[change])
@@ -207,16 +188,14 @@ function addChanges(program: Command, finish: Finish): void {
     addManual(command, {
       examples: [[`batchd ${change} batch_…`, "prints what has become of it"]],
     }).action((id: string, flags: ChangeFlags & ClientFlags) =>
-      finish(
-        asking(flags, async (session) =>
-          (await import("./batches.ts")).changeBatch(id, { ...flags, change }, session),
-        ),
+      ask(flags, async (session) =>
+        (await import("./batches.ts")).changeBatch(id, { ...flags, change }, session),
       ),
     );
   }
 }
 
-function addRetry(program: Command, finish: Finish): void {
+function addRetry(program: Command, ask: Ask): void {
   const command = withServer(program.command("retry"))
     .summary("Run lines of a batch again, as a new batch.")
     .description(
@@ -239,13 +218,11 @@ function addRetry(program: Command, finish: Finish): void {
     examples: [["batchd retry batch_… --merge -o answers.jsonl", "all answers in one file"]],
     waits: true,
   }).action((id: string, flags: RetryFlags & ClientFlags) =>
-    finish(
-      asking(flags, async (session) => (await import("./submit.ts")).retry(id, flags, session)),
-    ),
+    ask(flags, async (session) => (await import("./submit.ts")).retry(id, flags, session)),
   );
 }
 
-function addDelete(program: Command, finish: Finish): void {
+function addDelete(program: Command, ask: Ask): void {
   addManual(
     withJson(withServer(program.command("delete")))
       .description(
@@ -256,15 +233,11 @@ function addDelete(program: Command, finish: Finish): void {
       .option("-y, --yes", "do not ask"),
     { examples: [["batchd delete batch_… --input --yes", "leaves nothing behind"]] },
   ).action((id: string, flags: DeleteFlags & ClientFlags) =>
-    finish(
-      asking(flags, async (session) =>
-        (await import("./batches.ts")).deleteBatch(id, flags, session),
-      ),
-    ),
+    ask(flags, async (session) => (await import("./batches.ts")).deleteBatch(id, flags, session)),
   );
 }
 
-function addDeliveries(program: Command, finish: Finish): void {
+function addDeliveries(program: Command, ask: Ask): void {
   const deliver = withJson(withServer(program.command("deliver")), "print the delivery as JSON")
     .summary("Take the results of a batch to a location.")
     .description(
@@ -281,10 +254,8 @@ function addDeliveries(program: Command, finish: Finish): void {
     ],
     waits: true,
   }).action((id: string, location: string, flags: DeliverFlags & ClientFlags) =>
-    finish(
-      asking(flags, async (session) =>
-        (await import("./deliveries.ts")).deliver(id, { ...flags, location }, session),
-      ),
+    ask(flags, async (session) =>
+      (await import("./deliveries.ts")).deliver(id, { ...flags, location }, session),
     ),
   );
   addManual(
@@ -293,10 +264,8 @@ function addDeliveries(program: Command, finish: Finish): void {
       .argument("<batch>", "its id", id),
     { examples: [["batchd deliveries batch_…", "where its results are"]] },
   ).action((id: string, flags: ClientFlags) =>
-    finish(
-      asking(flags, async (session) =>
-        (await import("./deliveries.ts")).listDeliveries(id, flags, session),
-      ),
+    ask(flags, async (session) =>
+      (await import("./deliveries.ts")).listDeliveries(id, flags, session),
     ),
   );
 }

@@ -1,7 +1,7 @@
 /** The commands that look at an input file without a server, as commander knows them. */
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { BATCH_ENDPOINTS } from "../contract/batch.ts";
-import type { Finish } from "./commands.ts";
+import type { Finish } from "./asking.ts";
 import type { EstimateFlags, GivenPrice } from "./estimate.ts";
 import { EXIT_MEANINGS } from "./exit-codes.ts";
 import { addManual } from "./help.ts";

@@ -1,17 +1,16 @@
 /** The commands `batchd files …`, as commander knows them. */
 import { type Command, Option } from "commander";
 import { FilePurpose, UPLOAD_PURPOSES } from "../contract/file.ts";
-import { asking } from "./asking.ts";
-import type { Finish } from "./commands.ts";
+import type { Ask } from "./asking.ts";
 import type { FileListFlags, UploadFlags } from "./files.ts";
 import { addManual } from "./help.ts";
 import { id, wholeNumber, withJson, withServer } from "./options.ts";
 import type { ClientFlags } from "./session.ts";
 
-export function addFileCommands(program: Command, finish: Finish): void {
+export function addFileCommands(program: Command, ask: Ask): void {
   const files = program.command("files").description("List, read, upload and delete files.");
-  addListing(files, finish);
-  addContent(files, finish);
+  addListing(files, ask);
+  addContent(files, ask);
   addManual(
     withJson(withServer(files.command("delete")))
       .description("Delete a file. In a terminal it asks first.")
@@ -19,13 +18,11 @@ export function addFileCommands(program: Command, finish: Finish): void {
       .option("-y, --yes", "do not ask"),
     { examples: [["batchd files delete file-… --yes", "deletes it at once"]] },
   ).action((id: string, flags: ClientFlags & { readonly yes?: boolean }) =>
-    finish(
-      asking(flags, async (session) => (await import("./files.ts")).deleteFile(id, flags, session)),
-    ),
+    ask(flags, async (session) => (await import("./files.ts")).deleteFile(id, flags, session)),
   );
 }
 
-function addListing(files: Command, finish: Finish): void {
+function addListing(files: Command, ask: Ask): void {
   addManual(
     withJson(withServer(files.command("list")), "print each file as a line of JSON")
       .description("List files, the newest first.")
@@ -35,9 +32,7 @@ function addListing(files: Command, finish: Finish): void {
       ),
     { examples: [["batchd files list --purpose batch_output", "lists results"]] },
   ).action((flags: FileListFlags & ClientFlags) =>
-    finish(
-      asking(flags, async (session) => (await import("./files.ts")).listFiles(flags, session)),
-    ),
+    ask(flags, async (session) => (await import("./files.ts")).listFiles(flags, session)),
   );
   addManual(
     withJson(withServer(files.command("show")))
@@ -45,13 +40,11 @@ function addListing(files: Command, finish: Finish): void {
       .argument("<file>", "its id", id),
     { examples: [["batchd files show file-…", "name, size, kind and dates"]] },
   ).action((id: string, flags: ClientFlags) =>
-    finish(
-      asking(flags, async (session) => (await import("./files.ts")).showFile(id, flags, session)),
-    ),
+    ask(flags, async (session) => (await import("./files.ts")).showFile(id, flags, session)),
   );
 }
 
-function addContent(files: Command, finish: Finish): void {
+function addContent(files: Command, ask: Ask): void {
   addManual(
     withJson(withServer(files.command("upload")))
       .description("Upload a file and print its id. A file above 64 MiB goes in parts.")
@@ -63,9 +56,7 @@ function addContent(files: Command, finish: Finish): void {
       ),
     { examples: [["batchd files upload questions.jsonl", "for batchd submit file-…"]] },
   ).action((path: string, flags: UploadFlags & ClientFlags) =>
-    finish(
-      asking(flags, async (session) => (await import("./files.ts")).upload(path, flags, session)),
-    ),
+    ask(flags, async (session) => (await import("./files.ts")).upload(path, flags, session)),
   );
   addManual(
     withServer(files.command("download"))
@@ -74,8 +65,6 @@ function addContent(files: Command, finish: Finish): void {
       .option("-o, --output <file>", "the file to write; standard output if left out"),
     { examples: [["batchd files download file-… -o answers.jsonl", "complete, or not there"]] },
   ).action((id: string, flags: ClientFlags & { readonly output?: string }) =>
-    finish(
-      asking(flags, async (session) => (await import("./files.ts")).download(id, flags, session)),
-    ),
+    ask(flags, async (session) => (await import("./files.ts")).download(id, flags, session)),
   );
 }

@@ -1,7 +1,6 @@
 /** The command `batchd pipeline run`, as commander knows it. */
 import type { Command } from "commander";
-import { asking } from "./asking.ts";
-import type { Finish } from "./commands.ts";
+import type { Ask } from "./asking.ts";
 import { addManual } from "./help.ts";
 import { wholeNumber, withJson, withServer } from "./options.ts";
 import type { PipelineFlags } from "./pipeline.ts";
@@ -12,7 +11,7 @@ DATA has a JSON object on each line: a row for the template of the first step, o
 All steps are created at once, and the server goes on with them without the command. Run the command again to watch
 them, or to go on where it was killed: it finds its batches at the server. A step that was changed runs anew, with all behind it.`;
 
-export function addPipelineCommand(program: Command, finish: Finish): void {
+export function addPipelineCommand(program: Command, ask: Ask): void {
   const pipelines = program
     .command("pipeline")
     .description("Run batches that follow one another. Only batchd has this.");
@@ -33,10 +32,8 @@ export function addPipelineCommand(program: Command, finish: Finish): void {
       more: MORE,
     },
   ).action((file: string, data: string, flags: PipelineFlags & ClientFlags) =>
-    finish(
-      asking(flags, async (session) =>
-        (await import("./pipeline.ts")).runPipeline(file, data, { flags, session }),
-      ),
+    ask(flags, async (session) =>
+      (await import("./pipeline.ts")).runPipeline(file, data, { flags, session }),
     ),
   );
 }
