@@ -10,6 +10,7 @@ import Database from "better-sqlite3";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { BatchObject } from "../src/contract/batch.ts";
 import { ProjectSettings } from "../src/contract/project.ts";
+import { submitLines } from "./support/batches.ts";
 import { chatLine } from "./support/service.ts";
 import { startUpstream, type TestUpstream } from "./support/upstream.ts";
 import { AGAIN, MAX_TURN_MS, startWatched, type WatchedServer } from "./support/watched-server.ts";
@@ -40,10 +41,7 @@ async function dataDirWith(inserts: string): Promise<string> {
 
 /** Runs a batch to its end. */
 async function complete({ openai }: WatchedServer, lines: readonly string[]): Promise<void> {
-  const file = new File([lines.join("\n")], "i.jsonl");
-  const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
-  const request = { endpoint: "/v1/chat/completions", completion_window: "24h" } as const;
-  const { id } = await openai.batches.create({ input_file_id, ...request });
+  const { id } = await submitLines(openai, lines);
   const status = async () => (await openai.batches.retrieve(id)).status;
   await expect.poll(status, SELDOM).toBe("completed");
 }

@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createBatch } from "./support/batches.ts";
 import { startUpstream, type TestUpstream } from "./support/upstream.ts";
 import { AGAIN, MAX_TURN_MS, startWatched, type WatchedServer } from "./support/watched-server.ts";
 
@@ -71,11 +72,7 @@ async function run(
     file: new File([content], "i.jsonl"),
     purpose: "batch",
   });
-  const { id } = await openai.batches.create({
-    input_file_id: file.id,
-    endpoint,
-    completion_window: "24h",
-  });
+  const { id } = await createBatch(openai, file.id, { endpoint });
   await server.batchEnded(id);
   return openai.batches.retrieve(id);
 }
@@ -186,11 +183,7 @@ const ATTACKS: readonly Attack[] = [
         file: new File([content.join("")], "i.jsonl"),
         purpose: "batch",
       });
-      const { id } = await openai.batches.create({
-        input_file_id: file.id,
-        endpoint: "/v1/chat/completions",
-        completion_window: "24h",
-      });
+      const { id } = await createBatch(openai, file.id);
       const status = async () => (await openai.batches.retrieve(id)).status;
       await expect.poll(status).toBe("in_progress");
       await openai.batches.cancel(id);

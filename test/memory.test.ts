@@ -9,6 +9,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { submitLines } from "./support/batches.ts";
 import { BatchdProcess } from "./support/process.ts";
 import { chatLine, chatLines } from "./support/service.ts";
 import { startUpstream, type TestUpstream } from "./support/upstream.ts";
@@ -58,19 +59,8 @@ auth: { keys: [{ name: a, key: key-of-a, project: a }, { name: b, key: key-of-b,
 const clientOf = (url: string, key: string) =>
   new OpenAI({ baseURL: `${url}/v1`, apiKey: key, maxRetries: 0 });
 
-async function submit(client: OpenAI, lines: readonly string[]): Promise<string> {
-  const file = new File([`${lines.join("\n")}\n`], "i.jsonl");
-  const input = await client.files.create({ file, purpose: "batch" });
-  const { id } = await client.batches.create({
-    input_file_id: input.id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
-  return id;
-}
-
 async function run(client: OpenAI, server: BatchdProcess, lines: readonly string[]) {
-  const id = await submit(client, lines);
+  const { id } = await submitLines(client, lines);
   await server.batchEnded(id);
   return client.batches.retrieve(id);
 }
@@ -183,7 +173,7 @@ describe("clients that stop reading long rows hold no row", () => {
     await using _server = server;
     const client = clientOf(url, "key-of-a");
     const lines = [1, 2, 3].map((i) => chatLine(`line-${i}`, LONG));
-    const id = await submit(client, [...lines, chatLine("line-4", "[[hang]]")]);
+    const { id } = await submitLines(client, [...lines, chatLine("line-4", "[[hang]]")]);
     const completed = async () => (await client.batches.retrieve(id)).request_counts?.completed;
     await expect.poll(completed).toBe(3);
     const path = `/v1/batches/${id}/output`;

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import OpenAI from "openai";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { stringify } from "yaml";
+import { submitLines } from "./support/batches.ts";
 import { BatchdProcess } from "./support/process.ts";
 import { startReceiver } from "./support/receiver.ts";
 import { chatLines } from "./support/service.ts";
@@ -46,16 +47,8 @@ async function clientOf(server: BatchdProcess): Promise<OpenAI> {
   return new OpenAI({ baseURL: `${await server.listening()}/v1`, apiKey: "none", maxRetries: 0 });
 }
 
-async function submit(openai: OpenAI, count: number): Promise<string> {
-  const file = new File([chatLines(count).join("\n")], "input.jsonl");
-  const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
-  const batch = await openai.batches.create({
-    input_file_id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
-  return batch.id;
-}
+const submit = async (openai: OpenAI, count: number): Promise<string> =>
+  (await submitLines(openai, chatLines(count))).id;
 
 /** The ids of the lines in the output file of a batch, once it is completed. */
 async function outputIds(server: BatchdProcess, openai: OpenAI, id: string): Promise<string[]> {

@@ -13,6 +13,7 @@ import {
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { expect, test } from "vitest";
+import { createBatch } from "./support/batches.ts";
 import { runCommand } from "./support/command.ts";
 import { FakeClock } from "./support/fake-clock.ts";
 import { BatchdProcess } from "./support/process.ts";
@@ -198,11 +199,7 @@ test("no batch is given up while the folder of files cannot be reached, and each
 
   const reach = makeUnreachable(join(service.dataDir, "blobs"));
   await openai.post(`/batches/${paused.id}/resume`);
-  const waiting = await openai.batches.create({
-    input_file_id: input,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
+  const waiting = await createBatch(openai, input);
   await events.reached("chunk.failed", { batch: paused.id });
   const roundCount = () =>
     Math.min(

@@ -3,6 +3,7 @@ import { spawnSync } from "node:child_process";
 import { basename, join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
+import { createBatch } from "../support/batches.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { startS3Proxy } from "../support/s3-proxy.ts";
@@ -123,11 +124,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     };
     const input = await service.upload(chatLines(20));
     proxy.trouble = { kind: "cut", afterBytes: 0 };
-    const { id } = await service.openai.batches.create({
-      input_file_id: input,
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-    });
+    const { id } = await createBatch(service.openai, input);
     await expect.poll(() => isWaiting(id)).toBe("validating: storage_unavailable, true");
     proxy.trouble = { kind: "hold", method: "GET", path: /\/journal\// };
     await expect.poll(() => proxy.held.length).toBeGreaterThanOrEqual(1);
@@ -168,11 +165,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     proxy.trouble = { kind: "trickle", beforeByte };
     const download = await fetch(`${service.url}/v1/files/${file}/content`);
     await expect(download.text()).rejects.toThrow();
-    const created = await service.openai.batches.create({
-      input_file_id: file,
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-    });
+    const created = await createBatch(service.openai, file);
     await service.events.reached("loop.pass_failed", { loop: "intake" });
     proxy.trouble = null;
     const batch = await endedAfterLeases(created.id);

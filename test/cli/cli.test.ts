@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createBatch } from "../support/batches.ts";
 import { runCommand } from "../support/command.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines } from "../support/service.ts";
@@ -103,11 +104,7 @@ describe("batchd serve", () => {
     const openai = new OpenAI({ baseURL: `${await server.listening()}/v1`, apiKey: "none" });
     const file = new File([chatLines(1, () => "[[hang]]").join("\n")], "hang.jsonl");
     const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
-    await openai.batches.create({
-      input_file_id,
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-    });
+    await createBatch(openai, input_file_id);
     await upstream.reached(1);
 
     server.signal("SIGTERM");

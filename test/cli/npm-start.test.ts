@@ -9,6 +9,7 @@ import { fileURLToPath } from "node:url";
 import OpenAI from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import manifest from "../../package.json" with { type: "json" };
+import { submitLines } from "../support/batches.ts";
 import { atTestEnd } from "../support/leftovers.ts";
 import { chatLines } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -83,13 +84,7 @@ test.each(["SIGTERM", "SIGINT"] as const)(
     await using started = new NpmStart("--data-dir", join(dir, signal), "--upstream", upstream.url);
     const url = await started.listening();
     const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0 });
-    const file = new File([chatLines(1).join("\n")], "input.jsonl");
-    const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
-    await openai.batches.create({
-      input_file_id,
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-    });
+    await submitLines(openai, chatLines(1));
     await upstream.reached(1);
 
     const gone = started.signal(signal);

@@ -10,6 +10,7 @@ import OpenAI from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import manifest from "../../package.json" with { type: "json" };
 import lock from "../../package-lock.json" with { type: "json" };
+import { submitLines } from "../support/batches.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -93,13 +94,7 @@ test("serve runs a first batch, on migrations and pages of its own", async () =>
   await using server = new BatchdProcess(args, {}, join(dir, "node_modules/batchd/dist/main.js"));
   const url = await server.listening();
   const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0 });
-  const file = new File([chatLines(3).join("\n")], "input.jsonl");
-  const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
-  const { id } = await openai.batches.create({
-    input_file_id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
+  const { id } = await submitLines(openai, chatLines(3));
   await server.batchEnded(id);
   expect(await openai.batches.retrieve(id)).toMatchObject({
     status: "completed",

@@ -18,6 +18,7 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import OpenAI from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { createBatch, uploadLines } from "../support/batches.ts";
 import { killAtTestEnd } from "../support/leftovers.ts";
 import { listening } from "../support/listening.ts";
 import { paste, putCommand } from "../support/paste.ts";
@@ -117,14 +118,9 @@ test("a log that is not read holds up neither the server nor its end", async () 
   server.stderr.pause();
   const url = /http:\S+/.exec(String(await once(server.stdout, "data")))?.[0];
   const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none" });
-  const file = await openai.files.create({
-    file: new File([chatLines(2_000).join("\n")], "input.jsonl"),
-    purpose: "batch",
-  });
-  const endpoint = "/v1/chat/completions";
-  const asked = { input_file_id: file.id, endpoint, completion_window: "24h" } as const;
+  const input_file_id = await uploadLines(openai, chatLines(2_000));
   const runBatch = async () => {
-    const { id } = await openai.batches.create(asked);
+    const { id } = await createBatch(openai, input_file_id);
     const status = async () => (await openai.batches.retrieve(id)).status;
     await expect.poll(status, { timeout: 100_000, interval: 200 }).toBe("completed");
   };

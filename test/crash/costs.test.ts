@@ -7,6 +7,7 @@ import { join } from "node:path";
 import OpenAI from "openai";
 import { expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
+import { uploadLines } from "../support/batches.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines, type ResultRow } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -89,13 +90,10 @@ test("cost equals usage times price over all rows, with a budget, retries and ki
     running = await start();
   };
   const content = chatLines(LINES, (n) => `${WORDS[n % 3]} ${directive(n)}`).join("\n");
-  const file = await running.openai.files.create({
-    file: new File([`${content}\n`], "input.jsonl"),
-    purpose: "batch",
-  });
+  const input_file_id = await uploadLines(running.openai, [content]);
   const budget = String(LINES / 250);
   const { id } = await running.send("", {
-    input_file_id: file.id,
+    input_file_id,
     endpoint: "/v1/chat/completions",
     completion_window: "24h",
     x_batchd: { budget },

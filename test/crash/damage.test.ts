@@ -7,6 +7,7 @@ import { dirname, join } from "node:path";
 import Database from "better-sqlite3";
 import OpenAI from "openai";
 import { expect, test } from "vitest";
+import { createBatch, uploadLines } from "../support/batches.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines, type ResultRow } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -77,13 +78,8 @@ test("killed, damaged, swept and locked out, a batch still ends with each line o
   using dir = temporaryFolder("batchd-crash-");
   await using upstream = await startUpstream();
   let { server, openai } = await start(dir.path, upstream.url);
-  const file = new File([`${chatLines(LINES, prompt).join("\n")}\n`], "input.jsonl");
-  const input = await openai.files.create({ file, purpose: "batch" });
-  const { id } = await openai.batches.create({
-    input_file_id: input.id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
+  const input_file_id = await uploadLines(openai, chatLines(LINES, prompt));
+  const { id } = await createBatch(openai, input_file_id);
   for (let n = 0; n < KILLS; n++) {
     await upstream.reached(upstream.total + Math.floor(Math.random() * (LINES / KILLS)));
     if (n % 2 === 1) await holdDatabase(dir.path, server);
@@ -120,7 +116,7 @@ test("killed, damaged, swept and locked out, a batch still ends with each line o
       .filter((entry) => entry.isFile())
       .map(({ name }) => name)
       .sort(),
-  ).toEqual([input.id, batch.output_file_id, batch.error_file_id].sort());
+  ).toEqual([input_file_id, batch.output_file_id, batch.error_file_id].sort());
 });
 
 const numbersOf = (rows: readonly ResultRow[]) =>

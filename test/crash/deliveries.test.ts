@@ -6,6 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import OpenAI from "openai";
 import { afterAll, expect, test } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
+import { createBatch } from "../support/batches.ts";
 import { endLeases } from "../support/end-leases.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
@@ -69,11 +70,7 @@ test.each([
       file: new File([text], "input.jsonl"),
       purpose: "batch",
     });
-    const { id } = await running.openai.batches.create({
-      input_file_id: input.id,
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-    });
+    const { id } = await createBatch(running.openai, input.id);
     await running.server.batchEnded(id);
     if (isShared) {
       const other = await start(configPath);

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import OpenAI from "openai";
 import { afterAll, expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
+import { submitLines } from "../support/batches.ts";
 import { endLeases } from "../support/end-leases.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
@@ -107,13 +108,7 @@ test.each(PLACES)(
     const setup = { folder: folder.path, upstream, ...(await findPlaces()) };
     const { databaseUrl } = setup;
     let { server, openai } = await start(setup);
-    const file = new File([`${chatLines(LINES, prompt).join("\n")}\n`], "input.jsonl");
-    const input = await openai.files.create({ file, purpose: "batch" });
-    const { id } = await openai.batches.create({
-      input_file_id: input.id,
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-    });
+    const { id } = await submitLines(openai, chatLines(LINES, prompt));
 
     let lastKill = { sent: 0, distinct: 0, atRisk: 0 };
     const checkRepeats = () => {

@@ -8,6 +8,7 @@ import Database from "better-sqlite3";
 import OpenAI from "openai";
 import { Client } from "pg";
 import { afterAll, expect, test } from "vitest";
+import { submitLines } from "../support/batches.ts";
 import { chatTemplate, derive } from "../support/derived.ts";
 import { Fleet } from "../support/fleet.ts";
 import { sharePostgres } from "../support/postgres.ts";
@@ -40,16 +41,7 @@ interface Running {
 
 /** Creates three batches, each of the answers to the one before it. */
 async function createChain(running: Running): Promise<readonly string[]> {
-  const file = new File([`${lines.join("\n")}\n`], "input.jsonl");
-  const input = await running.openai.files.create({ file, purpose: "batch" });
-  const first = (await running.openai.post("/batches", {
-    body: {
-      input_file_id: input.id,
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-      x_batchd: { dedupe: true },
-    },
-  })) as { id: string };
+  const first = await submitLines(running.openai, lines, { x_batchd: { dedupe: true } });
   const ids = [first.id];
   for (let n = 0; n < 2; n++) {
     const { batch } = await derive(running, {

@@ -7,6 +7,7 @@ import { json } from "node:stream/consumers";
 import OpenAI from "openai";
 import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
+import { createBatch } from "../support/batches.ts";
 import { runCommand } from "../support/command.ts";
 import { endLeases } from "../support/end-leases.ts";
 import { PASSWORD, startPostgres } from "../support/postgres.ts";
@@ -46,11 +47,7 @@ async function submit(openai: OpenAI): Promise<string> {
 }
 
 async function create(openai: OpenAI, fileId: string): Promise<string> {
-  const { id } = await openai.batches.create({
-    input_file_id: fileId,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
+  const { id } = await createBatch(openai, fileId);
   return id;
 }
 

@@ -2,7 +2,8 @@
 import { Client } from "pg";
 import { afterAll, expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
-import { Fleet, type Member, submitLines } from "../support/fleet.ts";
+import { submitLines } from "../support/batches.ts";
+import { Fleet, type Member } from "../support/fleet.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { chatLine } from "../support/service.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
@@ -26,7 +27,7 @@ const look = async ({ openai }: Member, id: string) =>
 async function started(member: Member, model: string): Promise<string> {
   const lines = Array.from({ length: 2 * LIMIT }, (_, n) => chatLine(`line-${n}`, "Hi", { model }));
   for (;;) {
-    const id = await submitLines(member, lines);
+    const { id } = await submitLines(member.openai, lines);
     const status = async () => (await look(member, id)).status;
     await expect.poll(status).not.toBe("validating");
     if ((await status()) === "in_progress") return id;

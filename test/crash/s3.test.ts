@@ -6,6 +6,7 @@ import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "no
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createBatch } from "../support/batches.ts";
 import { runCommand } from "../support/command.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { type S3Proxy, startS3Proxy } from "../support/s3-proxy.ts";
@@ -49,11 +50,7 @@ const upload = ({ openai }: Running, lines: readonly string[]) =>
 
 async function submit(running: Running): Promise<OpenAI.Batch> {
   const input = await upload(running, chatLines(LINES, prompt));
-  return running.openai.batches.create({
-    input_file_id: input.id,
-    completion_window: "24h",
-    endpoint: "/v1/chat/completions",
-  });
+  return createBatch(running.openai, input.id);
 }
 
 async function numbersIn({ openai }: Running, fileId: string | null | undefined) {

@@ -9,6 +9,7 @@ import { basename, dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import OpenAI, { toFile } from "openai";
 import { beforeAll, describe, expect, test } from "vitest";
+import { createBatch } from "../support/batches.ts";
 import { BatchdProcess, SOURCES } from "../support/process.ts";
 import { type Commit, Disk, readSteps } from "../support/recorder/disk.ts";
 import type { Step } from "../support/recorder/record.ts";
@@ -151,11 +152,7 @@ async function storeOneOfEachKind(server: BatchdProcess): Promise<void> {
   // More bytes than are written at once.
   const large = await toFile(Buffer.alloc(3 * 1024 * 1024, "x"), "large");
   await openai.files.create({ file: large, purpose: "user_data" });
-  const batch = await openai.batches.create({
-    input_file_id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
+  const batch = await createBatch(openai, input_file_id);
   await server.batchEnded(batch.id);
   for (const format of ["jsonl", "csv"]) {
     const { id } = (await openai.post(`/batches/${batch.id}/deliveries`, {
@@ -232,11 +229,7 @@ test("a log whose sync has failed is written again before its next sync, and no 
   const openai = new OpenAI({ baseURL: `${await server.listening()}/v1`, apiKey: "test" });
   const file = await toFile(Buffer.from(`${chatLines(40, untilLast).join("\n")}\n`), "input.jsonl");
   const input = await openai.files.create({ file, purpose: "batch" });
-  const { id } = await openai.batches.create({
-    input_file_id: input.id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
+  const { id } = await createBatch(openai, input.id);
   await server.batchEnded(id);
   expect((await openai.batches.retrieve(id)).request_counts?.completed).toBe(40);
   await server.kill("SIGTERM");
@@ -280,11 +273,7 @@ describe.skipIf(!canTrace)("where strace is", () => {
 
     for (let n = 0; n < 5; n++) {
       const before = syncCount();
-      await openai.batches.create({
-        input_file_id,
-        endpoint: "/v1/chat/completions",
-        completion_window: "24h",
-      });
+      await createBatch(openai, input_file_id);
       expect(syncCount()).toBeGreaterThan(before);
     }
   });

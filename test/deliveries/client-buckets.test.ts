@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { newDeliveryId } from "../../src/batch/delivery.ts";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { CannotUnseal, keyOf, seal, unseal } from "../../src/deliveries/sealed-credentials.ts";
+import { submitLines } from "../support/batches.ts";
 import { listening } from "../support/listening.ts";
 import { hasS3Server, S3_KEYS, type S3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
@@ -164,11 +165,7 @@ test("buckets of some projects that never answer leave room for those of others,
   });
   const finished = async (apiKey: string) => {
     const openai = service.openai.withOptions({ apiKey });
-    const file = new File(chatLines(1), "input.jsonl");
-    const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
-    const endpointOf = "/v1/chat/completions" as const;
-    const asked = { input_file_id, endpoint: endpointOf, completion_window: "24h" } as const;
-    const { id } = await openai.batches.create(asked);
+    const { id } = await submitLines(openai, chatLines(1));
     await service.events.reached("batch.completed", { batch: id });
     return (body: object) => openai.post(`/batches/${id}/deliveries`, { body });
   };

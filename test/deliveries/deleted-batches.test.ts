@@ -3,6 +3,7 @@ import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
+import { uploadLines } from "../support/batches.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
@@ -83,11 +84,10 @@ test("what a killed process has left in a folder goes with its batch", async () 
   });
   const baseURL = `${await killed.listening()}/v1`;
   const openai = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 });
-  const file = new File([`${chatLines(2).join("\n")}\n`], "in.jsonl");
-  const input = await openai.files.create({ file, purpose: "batch" });
+  const input_file_id = await uploadLines(openai, chatLines(2));
   const { id } = await openai.post<{ id: string }>("/batches", {
     body: {
-      input_file_id: input.id,
+      input_file_id: input_file_id,
       endpoint: "/v1/chat/completions",
       completion_window: "24h",
       x_batchd: { deliver: [{ location: "share" }] },

@@ -3,6 +3,7 @@ import { readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { describe, expect, test } from "vitest";
+import { createBatch } from "../support/batches.ts";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -158,9 +159,7 @@ test("a batch whose input is gone before it is validated fails, and says why", a
   await using service = await startTestService({ upstreamUrl: upstream.url });
   const input_file_id = await service.upload(chatLines(3));
   await rm(blobPath(service.dataDir, `files/${input_file_id}`));
-  const endpoint = "/v1/chat/completions";
-  const window = { completion_window: "24h" } as const;
-  const { id } = await service.openai.batches.create({ input_file_id, endpoint, ...window });
+  const { id } = await createBatch(service.openai, input_file_id);
   const batch = await service.ended(id);
   expect(batch.status).toBe("failed");
   expect(batch.errors?.data).toMatchObject([{ code: "input_unreadable", line: null }]);

@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type OpenAI from "openai";
 import { describe, expect, test } from "vitest";
+import { submitLines } from "../support/batches.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
@@ -21,14 +22,8 @@ async function submit(
   lines: readonly string[],
   x_batchd?: object,
 ): Promise<Extended> {
-  const params: OpenAI.BatchCreateParams = {
-    input_file_id: await service.upload(lines),
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  };
   const own = x_batchd === undefined ? {} : { x_batchd };
-  const created = await service.openai.batches.create({ ...params, ...own });
-  return created as Extended;
+  return (await submitLines(service.openai, lines, own)) as Extended;
 }
 
 async function run(service: TestService, lines: readonly string[], x_batchd?: object) {

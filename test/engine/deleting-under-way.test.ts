@@ -4,6 +4,7 @@ import { join } from "node:path";
 import Database from "better-sqlite3";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { openStorage } from "../../src/runtime/storage.ts";
+import { createBatch } from "../support/batches.ts";
 import { derive } from "../support/derived.ts";
 import { GatedBlobs } from "../support/gated-blobs.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
@@ -104,12 +105,7 @@ async function runsUnharmed(id: string, count: number) {
 test("while it is validated", async () => {
   const input = await service.upload(lines(30));
   const otherInput = await service.upload(lines(9));
-  const create = (input_file_id: string) =>
-    service.openai.batches.create({
-      input_file_id,
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-    });
+  const create = (input_file_id: string) => createBatch(service.openai, input_file_id);
   blobs.reads.close(`files/${input}`);
   const { id } = await create(input);
   await blobs.reads.reached();
@@ -131,11 +127,7 @@ test("while it is finalized, before and after its files are written", async () =
     if (prefix === "files/") await blobs.puts.reached();
     await removeAndLook(id, { kept: [otherInput] });
     blobs.puts.open();
-    const other = await service.openai.batches.create({
-      input_file_id: otherInput,
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-    });
+    const other = await createBatch(service.openai, otherInput);
     await runsUnharmed(other.id, 9);
     await service.events.reached("batch.removed", { batch: id });
     expect(service.events.count("batch.completed", { batch: id })).toBe(0);

@@ -2,6 +2,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { expect, test } from "vitest";
+import { createBatch } from "../support/batches.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -54,11 +55,7 @@ test("without files=input the input stays, and serves another batch", async () =
   await using service = await startTestService({ upstreamUrl: upstream.url });
   const { id, input_file_id } = await service.run(chatLines(3));
   await remove(service, id);
-  const again = await service.openai.batches.create({
-    input_file_id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
+  const again = await createBatch(service.openai, input_file_id);
   expect((await service.ended(again.id)).request_counts?.completed).toBe(3);
 });
 

@@ -1,12 +1,9 @@
 /** Batches whose input is made of lines and answers of another batch, which may still run. */
 import { expect, test } from "vitest";
-import { chatTemplate, type DerivedBatch, derive } from "../support/derived.ts";
+import { chatTemplate, derive, look } from "../support/derived.ts";
 import { FakeClock } from "../support/fake-clock.ts";
-import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
+import { chatLine, chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
-
-const look = async (service: TestService, id: string) =>
-  (await service.openai.batches.retrieve(id)) as DerivedBatch;
 
 const ANSWER = "{{output.choices.0.message.content}}";
 

@@ -1,8 +1,9 @@
 /** Workers with different upstreams on one PostgreSQL, each a process. */
 import { afterAll, describe, expect, test } from "vitest";
 import { Disagreement, differences } from "../../src/engine/disagreement.ts";
+import { submitLines } from "../support/batches.ts";
 import { Events } from "../support/events.ts";
-import { Fleet, type Member, submitLines } from "../support/fleet.ts";
+import { Fleet, type Member } from "../support/fleet.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { chatLine } from "../support/service.ts";
@@ -17,7 +18,7 @@ const linesFor = (...models: string[]) =>
     chatLine(`line-${i + 1}`, `Say ${i + 1}`, { model: models[i % models.length] }),
   );
 
-const ended = async ({ openai }: Member, id: string) => {
+const ended = async ({ openai }: Member, { id }: { readonly id: string }) => {
   const found = async () => (await openai.batches.retrieve(id)).status;
   await expect.poll(found).toMatch(/^(completed|failed)$/);
   const { status, errors, request_counts } = await openai.batches.retrieve(id);
@@ -74,15 +75,17 @@ describe.skipIf(postgres === null)("workers that serve different models", () => 
     await expect.poll(async () => (await modelsAt(api)).toSorted()).toEqual(["large", "small"]);
 
     const served = [["small"], ["large"], ["small", "large"], ["large", "small"], ["large"]];
-    const ids = await Promise.all(served.map((models) => submitLines(api, linesFor(...models))));
-    for (const id of ids) {
-      expect(await ended(api, id)).toEqual({ status: "completed", errors: [], completed: 40 });
+    const batches = await Promise.all(
+      served.map((models) => submitLines(api.openai, linesFor(...models))),
+    );
+    for (const batch of batches) {
+      expect(await ended(api, batch)).toEqual({ status: "completed", errors: [], completed: 40 });
     }
     const modelsSeen = ({ upstream }: typeof one) =>
       new Set(upstream.seen.filter(({ method }) => method === "POST").map(({ model }) => model));
     expect([modelsSeen(one), modelsSeen(two)]).toEqual([new Set(["small"]), new Set(["large"])]);
 
-    const unheardOf = await ended(api, await submitLines(api, linesFor("unheard-of")));
+    const unheardOf = await ended(api, await submitLines(api.openai, linesFor("unheard-of")));
     expect(unheardOf).toMatchObject({ status: "failed" });
     expect(unheardOf.errors[0]).toMatchObject({ code: "model_not_found" });
 
@@ -110,7 +113,7 @@ describe.skipIf(postgres === null)("workers that serve different models", () => 
       );
     await expect.poll(async () => (await limitAt(wide)) + (await limitAt(narrow))).toBe(4);
     await expect.poll(async () => (await modelsAt(api)).toSorted()).toEqual(["large", "small"]);
-    expect(await ended(api, await submitLines(api, linesFor("large")))).toMatchObject({
+    expect(await ended(api, await submitLines(api.openai, linesFor("large")))).toMatchObject({
       status: "completed",
       completed: 40,
     });

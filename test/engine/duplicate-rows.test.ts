@@ -2,27 +2,16 @@
 import { readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { type DerivedBatch, derive } from "../support/derived.ts";
+import { submitLines } from "../support/batches.ts";
+import { derive, look } from "../support/derived.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 async function submit(service: TestService, lines: readonly string[], extension: object = {}) {
-  const input_file_id = await service.upload(lines);
-  const response = await fetch(`${service.url}/v1/batches`, {
-    method: "POST",
-    body: JSON.stringify({
-      input_file_id,
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-      x_batchd: { dedupe: true, ...extension },
-    }),
-  });
-  return ((await response.json()) as DerivedBatch).id;
+  const x_batchd = { dedupe: true, ...extension };
+  return (await submitLines(service.openai, lines, { x_batchd })).id;
 }
-
-const look = async (service: TestService, id: string) =>
-  (await service.openai.batches.retrieve(id)) as DerivedBatch;
 
 /** A line whose body depends on the question alone. */
 const line = (id: string, question: string) => chatLine(id, question, { user: question });

@@ -2,6 +2,7 @@ import { mkdir, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { expect, test } from "vitest";
+import { createBatch } from "../support/batches.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { idsOn, startTestApi, uploadInput, wireOf } from "../support/test-http.ts";
@@ -18,14 +19,6 @@ const uploadForAnHour = (service: TestService, lines: readonly string[]) =>
     file: new File([`${lines.join("\n")}\n`], "input.jsonl"),
     purpose: "batch",
     expires_after: AN_HOUR,
-  });
-
-const createBatch = (service: TestService, input_file_id: string, more: object = {}) =>
-  service.openai.batches.create({
-    input_file_id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-    ...more,
   });
 
 /** Names of the blobs that hold the content of files, or parts of uploads. */
@@ -73,7 +66,7 @@ test("a batch of an expired file fails as if there had never been one", async ()
   const { id } = await uploadForAnHour(service, chatLines(1));
   clock.advance(HOUR_MS);
 
-  const batch = await service.ended((await createBatch(service, id)).id);
+  const batch = await service.ended((await createBatch(service.openai, id)).id);
 
   expect(batch).toMatchObject({ status: "failed" });
   expect(batch.errors?.data).toEqual([
@@ -107,7 +100,7 @@ test("a batch under way reads its input to the end although the file expires", a
   upstream.hold();
   // The lines are more than one chunk, so that there is something left to read when the file has expired.
   const input = await uploadForAnHour(service, chatLines(300));
-  const { id } = await createBatch(service, input.id);
+  const { id } = await createBatch(service.openai, input.id);
   await upstream.reached(64);
 
   clock.advance(HOUR_MS);
@@ -129,7 +122,7 @@ test("result files expire when the batch was asked to let them, counted from the
   await using service = await startTestService({ clock, upstreamUrl: upstream.url });
   const lines = chatLines(2, (n) => (n === 1 ? "fine" : "[[status 400]]"));
   const input = await service.upload(lines);
-  const { id } = await createBatch(service, input, { output_expires_after: AN_HOUR });
+  const { id } = await createBatch(service.openai, input, { output_expires_after: AN_HOUR });
   const batch = await service.ended(id);
   const results = [batch.output_file_id, batch.error_file_id].map(String);
   for (const result of results) {

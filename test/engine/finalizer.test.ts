@@ -3,6 +3,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { expect, test } from "vitest";
+import { createBatch } from "../support/batches.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { HEARTBEAT_MS, LEASE_OVER_MS, type Replicas, startReplicas } from "../support/replicas.ts";
 import { chatLines } from "../support/service.ts";
@@ -18,11 +19,7 @@ const filesIn = (dataDir: string) => readdir(join(dataDir, "blobs/files"));
 async function finalizingAtA({ a }: Replicas) {
   const input_file_id = await a.service.upload(chatLines(6, someFail));
   a.blobs.puts.close("files/");
-  const batch = await a.service.openai.batches.create({
-    input_file_id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
+  const batch = await createBatch(a.service.openai, input_file_id);
   await a.blobs.puts.reached();
   return batch;
 }

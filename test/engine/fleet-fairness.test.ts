@@ -2,7 +2,8 @@
 import OpenAI from "openai";
 import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
-import { Fleet, type Member, submitLines } from "../support/fleet.ts";
+import { submitLines } from "../support/batches.ts";
+import { Fleet, type Member } from "../support/fleet.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { chatLine } from "../support/service.ts";
 
@@ -19,9 +20,8 @@ const config = {
   projects: [{ name: "small", weight: 2 }],
 };
 
-const clientOf = ({ url }: Member, project: Project) => ({
-  openai: new OpenAI({ baseURL: `${url}/v1`, apiKey: keyOf(project), maxRetries: 0 }),
-});
+const clientOf = ({ url }: Member, project: Project) =>
+  new OpenAI({ baseURL: `${url}/v1`, apiKey: keyOf(project), maxRetries: 0 });
 
 /** Lines whose requests show their project. */
 const linesOf = (project: Project, count: number, delayMs: number) =>
@@ -62,7 +62,7 @@ describe.skipIf(postgres === null)("projects", () => {
     const api = await fleet.api();
     const many = clientOf(api, "large");
     for (let i = 0; i < 40; i++) await submitLines(many, linesOf("large", 20, 0));
-    const id = await submitLines(clientOf(api, "small"), linesOf("small", 20, 0));
+    const { id } = await submitLines(clientOf(api, "small"), linesOf("small", 20, 0));
     await Promise.all([fleet.worker({ upstream }), fleet.worker({ upstream })]);
 
     const client = new Client(databaseUrl);

@@ -3,18 +3,12 @@ import { mkdir, rename, rmdir } from "node:fs/promises";
 import { join } from "node:path";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { expect, test } from "vitest";
+import { createBatch } from "../support/batches.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 const LEASE_OVER_MS = 31_000;
-
-const created = (service: TestService, input_file_id: string) =>
-  service.openai.batches.create({
-    input_file_id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
 
 /** A folder in the place of a file: reading it fails, although it is not gone. */
 async function makeUnreadable({ dataDir }: TestService, fileId: string) {
@@ -45,7 +39,7 @@ test("a batch whose validation fails five times fails, and other batches go on m
   await using service = await startTestService({ clock, upstreamUrl: upstream.url });
   const input = await service.upload(chatLines(2));
   await makeUnreadable(service, input);
-  const { id } = await created(service, input);
+  const { id } = await createBatch(service.openai, input);
 
   await failures(service, clock, 1);
   expect((await service.run(chatLines(2))).request_counts?.completed).toBe(2);
@@ -65,7 +59,7 @@ test("a validation that fails four times, and then not, costs the batch nothing"
   await using service = await startTestService({ clock, upstreamUrl: upstream.url });
   const input = await service.upload(chatLines(2));
   const mend = await makeUnreadable(service, input);
-  const { id } = await created(service, input);
+  const { id } = await createBatch(service.openai, input);
 
   await failures(service, clock, 4);
   await mend();
@@ -83,15 +77,15 @@ test("a file that is larger than a limit lowered since its upload fails its batc
   const { bytes } = await service.openai.files.retrieve(input);
 
   service.reconfigure(limited({ max_file_bytes: bytes - 1 }));
-  const refused = await service.ended((await created(service, input)).id);
+  const refused = await service.ended((await createBatch(service.openai, input)).id);
   expect(refused.errors?.data).toMatchObject([{ code: "file_too_large", line: null }]);
   expect(refused.errors?.data?.[0]?.message).toContain(String(bytes - 1));
 
   service.reconfigure(limited({ max_file_bytes: bytes, max_requests_per_batch: 2 }));
-  const tooMany = await service.ended((await created(service, input)).id);
+  const tooMany = await service.ended((await createBatch(service.openai, input)).id);
   expect(tooMany.errors?.data).toMatchObject([{ code: "too_many_requests", line: null }]);
 
   service.reconfigure(limited({ max_file_bytes: bytes }));
-  const batch = await service.ended((await created(service, input)).id);
+  const batch = await service.ended((await createBatch(service.openai, input)).id);
   expect(batch.request_counts).toEqual({ total: 3, completed: 3, failed: 0 });
 });

@@ -1,36 +1,10 @@
 /** Lines of an ended batch run again as a batch of their own, whose results may be merged with those of the first. */
 import { expect, test } from "vitest";
 import { openStorage } from "../../src/runtime/storage.ts";
+import { type DerivedBatch, derive, look } from "../support/derived.ts";
 import { GatedBlobs } from "../support/gated-blobs.ts";
-import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { chatLine, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
-
-interface Shown {
-  readonly id: string;
-  readonly status: string;
-  readonly input_file_id: string;
-  readonly x_batchd: {
-    readonly from: { batch: string; lines: string; merge: boolean } | null;
-    readonly retried_by: readonly string[];
-  };
-  readonly error?: { readonly message: string; readonly param: string | null };
-}
-
-async function create(service: TestService, from: object, more: object = {}) {
-  const response = await fetch(`${service.url}/v1/batches`, {
-    method: "POST",
-    body: JSON.stringify({
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-      x_batchd: { from },
-      ...more,
-    }),
-  });
-  return { status: response.status, body: (await response.json()) as Shown };
-}
-
-const look = async (service: TestService, id: string) =>
-  (await service.openai.batches.retrieve(id)) as unknown as Shown;
 
 /** Every third line fails when it is sent first; each seventh always. */
 const isBad = (n: number) => n % 7 === 0;
@@ -52,24 +26,24 @@ test("the failed lines run again, and a merged retry has the rows of all lines, 
   expect(first.request_counts).toMatchObject({ total: LINES, failed: failed.length });
 
   upstream.hold();
-  const made = await create(service, { batch: first.id, lines: "failed", merge: true });
-  expect([made.status, made.body.x_batchd.from]).toEqual([
+  const made = await derive(service, { batch: first.id, lines: "failed", merge: true });
+  expect([made.status, made.batch.x_batchd.from]).toEqual([
     200,
     { batch: first.id, lines: "failed", merge: true, template: null },
   ]);
-  expect((await look(service, first.id)).x_batchd.retried_by).toEqual([made.body.id]);
+  expect((await look(service, first.id)).x_batchd.retried_by).toEqual([made.batch.id]);
   // What is kept of the first batch is there before the lines that run again.
   await upstream.reached(upstream.total + 1);
-  const input = await service.text(made.body.input_file_id);
+  const input = await service.text(made.batch.input_file_id);
   expect(input).toBe(failed.map((n) => `${inputLines[n - 1]}\n`).join(""));
-  const early = await (await fetch(`${service.url}/v1/batches/${made.body.id}/output`)).text();
+  const early = await (await fetch(`${service.url}/v1/batches/${made.batch.id}/output`)).text();
   expect(early.split("\n").length - 1).toBe(LINES - failed.length);
   // The results of the first batch may be deleted once the retry has begun.
   for (const id of [first.output_file_id, first.error_file_id, first.input_file_id]) {
     if (id != null && id !== first.input_file_id) await service.openai.files.delete(id);
   }
   upstream.release();
-  const second = await service.ended(made.body.id);
+  const second = await service.ended(made.batch.id);
   const bad = numbers.filter(isBad);
   expect(second.request_counts).toEqual({
     total: failed.length,
@@ -84,9 +58,9 @@ test("the failed lines run again, and a merged retry has the rows of all lines, 
   const tail = await fetch(`${service.url}/v1/batches/${second.id}/errors?after_line=700`);
   expect(await tail.text()).toContain('"x_batchd":{"line":701}');
 
-  const third = await create(service, { batch: second.id, lines: "failed", merge: true });
-  const ended = await service.ended(third.body.id);
-  expect(await service.text(third.body.input_file_id)).toBe(
+  const third = await derive(service, { batch: second.id, lines: "failed", merge: true });
+  const ended = await service.ended(third.batch.id);
+  expect(await service.text(third.batch.input_file_id)).toBe(
     bad.map((n) => `${inputLines[n - 1]}\n`).join(""),
   );
   const last = await service.rows(ended.error_file_id);
@@ -106,7 +80,11 @@ test("in a chain of twenty merged retries, each has the row of every line once a
   );
   let batch = await service.run(lines);
   for (let sent = 1; sent <= generations; sent++) {
-    const { body } = await create(service, { batch: batch.id, lines: "failed", merge: true });
+    const { batch: body } = await derive(service, {
+      batch: batch.id,
+      lines: "failed",
+      merge: true,
+    });
     batch = await service.ended(body.id);
     expect(batch.status).toBe("completed");
     const failed = all.filter((n) => failsIn(n, sent + 1));
@@ -137,7 +115,7 @@ test("the lines of a cancelled batch that did not run count as failed, and the o
   const done = cancelled.request_counts?.completed ?? 0;
   expect(done).toBeGreaterThan(0);
   const textOf = async (lines: string) => {
-    const { body } = await create(service, { batch: id, lines });
+    const { batch: body } = await derive(service, { batch: id, lines });
     await service.ended(body.id);
     return (await service.text(body.input_file_id)).split("\n").slice(0, -1);
   };
@@ -167,12 +145,12 @@ test("a retry is refused, and nothing is stored, where it cannot be", async () =
     [{ batch: good.id, lines: "all" }, { input_file_id: "file-a" }, 400, "input_file_id"],
   ];
   for (const [from, more, status, param] of refusals) {
-    const refused = await create(service, from, more);
-    expect([refused.status, refused.body.error?.param]).toEqual([status, param]);
+    const refused = await derive(service, from, more);
+    expect([refused.status, refused.batch.error?.param]).toEqual([status, param]);
   }
   await service.openai.files.delete(good.input_file_id);
-  const gone = await create(service, { batch: good.id, lines: "all" });
-  expect([gone.status, gone.body.error?.message]).toEqual([
+  const gone = await derive(service, { batch: good.id, lines: "all" });
+  expect([gone.status, gone.batch.error?.message]).toEqual([
     409,
     `The input file of the batch '${good.id}' was deleted. Upload its lines again.`,
   ]);
@@ -197,14 +175,14 @@ test("an Idempotency-Key makes one retry, and the quotas of the project hold", a
   const ask = async () => {
     const headers = { "idempotency-key": "again" };
     const response = await fetch(`${service.url}/v1/batches`, { method: "POST", headers, body });
-    return (await response.json()) as Shown;
+    return (await response.json()) as DerivedBatch;
   };
   const made = await ask();
   expect(await ask()).toEqual(made);
   await service.ended(made.id);
   expect((await look(service, id)).x_batchd.retried_by).toEqual([made.id]);
-  const over = await create(service, { batch: id, lines: "all" });
-  const refused = await service.ended(over.body.id);
+  const over = await derive(service, { batch: id, lines: "all" });
+  const refused = await service.ended(over.batch.id);
   expect(refused.errors?.data).toMatchObject([
     { code: "storage_limit_exceeded", message: expect.stringContaining("files is 4") },
   ]);
@@ -226,7 +204,7 @@ test("a merged retry that is cancelled before it starts has no results, and its 
   const first = await service.run(inputLines.slice(0, 6));
   blobs.puts.close("files/");
   const from = { batch: first.id, lines: "failed", merge: true };
-  const { id, input_file_id } = (await create(service, from)).body;
+  const { id, input_file_id } = (await derive(service, from)).batch;
   await blobs.puts.reached();
   blobs.reads.close(`files/${input_file_id}`);
   blobs.puts.open();
@@ -238,13 +216,13 @@ test("a merged retry that is cancelled before it starts has no results, and its 
   // Rows of the first batch alone would look like the rows of all lines.
   expect([cancelled.output_file_id ?? null, cancelled.error_file_id ?? null]).toEqual([null, null]);
   // Rows of the lines that were to run again would look like the rows of all lines, too.
-  const all = await create(service, { ...from, batch: id, lines: "all" });
-  expect([all.status, all.body.error?.message]).toEqual([
+  const all = await derive(service, { ...from, batch: id, lines: "all" });
+  expect([all.status, all.batch.error?.message]).toEqual([
     409,
     expect.stringContaining(`Name '${first.id}', which it was made of, in its place.`),
   ]);
-  const again = await create(service, { ...from, batch: id });
-  const batch = await service.ended(again.body.id);
+  const again = await derive(service, { ...from, batch: id });
+  const batch = await service.ended(again.batch.id);
   const rows = await service.rows(batch.output_file_id);
   expect(rows.map((row) => row.custom_id)).toEqual(idsOf([1, 2, 3, 4, 5, 6]));
   expect(batch.request_counts).toEqual({ total: 2, completed: 2, failed: 0 });

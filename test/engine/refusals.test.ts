@@ -1,6 +1,7 @@
 /** An upstream that refuses the operator's own key, account or address is sick; the lines are not wrong. */
 import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
+import { createBatch, uploadLines } from "../support/batches.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { type Given, GOOD, refusal } from "../support/given.ts";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
@@ -290,10 +291,9 @@ describe("a tenant whose lines make a healthy server refuse in odd words", () =>
     new OpenAI({ baseURL: `${service.url}/v1`, apiKey: `key-of-${name}`, maxRetries: 0 });
 
   async function submitAs(client: OpenAI, lines: readonly string[]): Promise<OpenAI.Batch> {
-    const file = new File([`${lines.join("\n")}\n`], "input.jsonl");
-    const { id: input_file_id } = await client.files.create({ file, purpose: "batch" });
+    const input_file_id = await uploadLines(client, lines);
     const endpoint = "/v1/chat/completions";
-    return client.batches.create({ input_file_id, endpoint, completion_window: "24h" });
+    return createBatch(client, input_file_id, { endpoint });
   }
 
   test.each([401, 403, 404])("by %i holds up no other one, and its lines end", async (status) => {

@@ -1,32 +1,12 @@
 /** A sample: some lines, spread over the file, run first, and the others once the batch is resumed. */
 import { expect, test } from "vitest";
+import { submitLines } from "../support/batches.ts";
+import { look } from "../support/derived.ts";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-interface Shown {
-  readonly status: string;
-  readonly x_batchd: {
-    readonly sample: number | null;
-    readonly paused: { readonly reason: string } | null;
-  };
-}
-
-async function submit(service: TestService, lines: readonly string[], sample: number) {
-  const body = {
-    input_file_id: await service.upload(lines),
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-    x_batchd: { sample },
-  };
-  const response = await fetch(`${service.url}/v1/batches`, {
-    method: "POST",
-    body: JSON.stringify(body),
-  });
-  return ((await response.json()) as { id: string }).id;
-}
-
-const look = async (service: TestService, id: string) =>
-  (await service.openai.batches.retrieve(id)) as unknown as Shown;
+const submit = async (service: TestService, lines: readonly string[], sample: number) =>
+  (await submitLines(service.openai, lines, { x_batchd: { sample } })).id;
 
 const afterSample = (service: TestService, id: string) =>
   expect

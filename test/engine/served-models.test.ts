@@ -2,6 +2,7 @@
 import type { ServerResponse } from "node:http";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
+import { submitLines } from "../support/batches.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
@@ -70,12 +71,8 @@ test("what the upstream lists is told to a project as far as the project may use
 test("the default model of a batch is held to the list as well", async () => {
   await using upstream = await startUpstream({ modelNames: ["small"] });
   await using service = await serve(entry(upstream));
-  const batch = await service.openai.batches.create({
-    input_file_id: await service.upload([line("")]),
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-    x_batchd: { default_model: "unheard-of" },
-  } as never);
+  const own = { x_batchd: { default_model: "unheard-of" } };
+  const batch = await submitLines(service.openai, [line("")], own);
   expect((await service.ended(batch.id)).errors?.data).toMatchObject([
     { code: "model_not_found", param: "x_batchd.default_model" },
   ]);

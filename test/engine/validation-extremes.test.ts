@@ -2,6 +2,7 @@
 import type OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { BatchEndpoint } from "../../src/contract/batch.ts";
+import { createBatch } from "../support/batches.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
@@ -34,11 +35,7 @@ async function uploadBytes(content: string | Buffer, purpose = "batch") {
 
 async function runBytes(content: string | Buffer, endpoint: Endpoint = "/v1/chat/completions") {
   const { id } = await uploadBytes(content);
-  const batch = await service.openai.batches.create({
-    input_file_id: id,
-    endpoint,
-    completion_window: "24h",
-  });
+  const batch = await createBatch(service.openai, id, { endpoint });
   return service.ended(batch.id);
 }
 

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { Readable } from "node:stream";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createBatch } from "../support/batches.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLine } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -54,11 +55,7 @@ async function run(
     file: file as unknown as OpenAI.FileCreateParams["file"],
     purpose: "batch",
   });
-  const { id } = await openai.batches.create({
-    input_file_id: input.id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
+  const { id } = await createBatch(openai, input.id);
   await server.batchEnded(id);
   return openai.batches.retrieve(id);
 }

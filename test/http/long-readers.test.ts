@@ -4,6 +4,7 @@ import { once } from "node:events";
 import type { IncomingMessage } from "node:http";
 import { connect, type Socket } from "node:net";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { submitLines } from "../support/batches.ts";
 import { ask, clientOf, post } from "../support/projects.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -33,15 +34,7 @@ async function makeKey(project: string): Promise<{ id: string; key: string }> {
 const revoke = (id: string) => ask(service.url, `admin/keys/${id}`, { method: "DELETE" }, admin);
 
 async function submit(key: string, lines: readonly string[]): Promise<string> {
-  const openai = clientOf(service.url, key);
-  const file = new File([`${lines.join("\n")}\n`], "input.jsonl");
-  const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
-  const batch = await openai.batches.create({
-    input_file_id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
-  return batch.id;
+  return (await submitLines(clientOf(service.url, key), lines)).id;
 }
 
 test("a stream of lines and a wait for lines end when their key is revoked, while the batch runs on", async () => {

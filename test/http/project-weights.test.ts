@@ -1,5 +1,6 @@
 /** Projects share an upstream by their weights, seen from the upstream. */
 import { expect, test } from "vitest";
+import { createBatch } from "../support/batches.ts";
 import { clientOf } from "../support/projects.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -19,11 +20,7 @@ async function submit({ url }: TestService, project: string): Promise<string> {
   const lines = Array.from({ length: LINES }, (_, n) => chatLine(`${project}-${n}`, "Hello"));
   const file = new File([`${lines.join("\n")}\n`], "input.jsonl");
   const { id } = await openai.files.create({ file, purpose: "batch" });
-  const batch = await openai.batches.create({
-    input_file_id: id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
+  const batch = await createBatch(openai, id);
   return batch.id;
 }
 

@@ -5,6 +5,7 @@ import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { RunRecord } from "../../src/contract/run.ts";
+import { createBatch } from "../support/batches.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
@@ -44,10 +45,7 @@ const sha256 = (text: string) => createHash("sha256").update(text).digest("hex")
 
 async function ended(lines: readonly string[], metadata?: Record<string, string>) {
   const input_file_id = await service.upload(lines);
-  const { id } = await service.openai.batches.create({
-    input_file_id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
+  const { id } = await createBatch(service.openai, input_file_id, {
     ...(metadata && { metadata }),
   });
   return service.ended(id);

@@ -2,6 +2,7 @@
 import { Client } from "pg";
 import { afterAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
+import { createBatch } from "../support/batches.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { chatLines, startTestService } from "../support/service.ts";
@@ -52,10 +53,7 @@ describe.skipIf(postgres === null)("on a machine whose clock is two days", () =>
         purpose: "batch",
         expires_after: { anchor: "created_at", seconds: 7_200 },
       });
-      const { id } = await service.openai.batches.create({
-        input_file_id: input.id,
-        endpoint: "/v1/chat/completions",
-        completion_window: "24h",
+      const { id } = await createBatch(service.openai, input.id, {
         output_expires_after: { anchor: "created_at", seconds: 7_200 },
       });
       const batch = await service.ended(id);

@@ -8,6 +8,7 @@ import { join } from "node:path";
 import OpenAI from "openai";
 import { Client } from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { createBatch } from "../support/batches.ts";
 import { runCommand } from "../support/command.ts";
 import { moveWell, startMove } from "../support/move.ts";
 import { sharePostgres } from "../support/postgres.ts";
@@ -60,15 +61,8 @@ async function upload({ openai }: Running, count: number): Promise<string> {
   return (await openai.files.create({ file, purpose: "batch" })).id;
 }
 
-const batchOf = (inputFileId: string) =>
-  ({
-    input_file_id: inputFileId,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  }) as const;
-
 async function submit(running: Running, count: number): Promise<string> {
-  return (await running.openai.batches.create(batchOf(await upload(running, count)))).id;
+  return (await createBatch(running.openai, await upload(running, count))).id;
 }
 
 async function final({ openai, batchd }: Running, id: string): Promise<OpenAI.Batch> {
@@ -131,7 +125,7 @@ describe.skipIf(postgres === null || !hasS3Server())("an installation that moves
     const done = await final(running, doneId);
     const output = await contentOf(running, done.output_file_id!);
     const create = (key: string) =>
-      running.openai.batches.create(batchOf(files[0]!), { headers: { "Idempotency-Key": key } });
+      createBatch(running.openai, files[0]!, {}, { headers: { "Idempotency-Key": key } });
     const { id: keyedId } = await create("once");
     await final(running, keyedId);
     const text = inputOf(20);

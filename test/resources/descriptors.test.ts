@@ -9,6 +9,7 @@ import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { parseConfig } from "../../src/config/config.ts";
 import { planDescriptors } from "../../src/resources/descriptors.ts";
+import { submitLines } from "../support/batches.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { multipart, RawConnection, uploadRequest } from "../support/raw-http.ts";
 import { chatLines } from "../support/service.ts";
@@ -34,17 +35,6 @@ async function start(env: Readonly<Record<string, string>>) {
   return { server, url, openai: new OpenAI({ baseURL: `${url}/v1`, apiKey: "x", maxRetries: 20 }) };
 }
 
-async function submit(openai: OpenAI, count: number): Promise<string> {
-  const file = new File([chatLines(count).join("\n")], "i.jsonl");
-  const input = await openai.files.create({ file, purpose: "batch" });
-  const { id } = await openai.batches.create({
-    input_file_id: input.id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
-  return id;
-}
-
 /** Says as much as this and no more. */
 function silentConnection(url: string, words = ""): { socket: Socket; said: Promise<string> } {
   const { hostname, port } = new URL(url);
@@ -63,7 +53,7 @@ describe("with 48 descriptors and an upstream of 64 slots", () => {
     const { server, url, openai } = await start({ OPEN_FILES: "48" });
     await using _server = server;
     await server.loggedLike(/the limit of 48 open files is too low .* raise it to \d+ or more/);
-    const id = await submit(openai, 200);
+    const { id } = await submitLines(openai, chatLines(200));
     const silent = Array.from({ length: 60 }, () => silentConnection(url));
 
     const turnedAway = await Promise.race(

@@ -7,7 +7,8 @@ export type DerivedBatch = OpenAI.Batch & {
     readonly from: object | null;
     readonly waiting: { readonly reason: string; readonly since: number } | null;
     readonly deduplicated: number | null;
-    readonly paused: object | null;
+    readonly sample: number | null;
+    readonly paused: { readonly reason: string } | null;
     readonly retried_by: readonly string[];
   };
   readonly error?: { readonly message: string; readonly param: string | null };
@@ -17,7 +18,7 @@ export type DerivedBatch = OpenAI.Batch & {
 export async function derive(
   service: Pick<TestService, "url">,
   from: object,
-  fields: Record<string, unknown> = {},
+  fields: object = {},
 ): Promise<{ readonly status: number; readonly batch: DerivedBatch }> {
   const response = await fetch(`${service.url}/v1/batches`, {
     method: "POST",
@@ -30,6 +31,10 @@ export async function derive(
   });
   return { status: response.status, batch: (await response.json()) as DerivedBatch };
 }
+
+/** Resolves to a batch with the fields that only batchd has. */
+export const look = async ({ openai }: Pick<TestService, "openai">, id: string) =>
+  (await openai.batches.retrieve(id)) as DerivedBatch;
 
 /** The template of a chat whose last message is `content`. */
 export const chatTemplate = (content: string, more: object = {}) => ({

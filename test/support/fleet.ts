@@ -5,6 +5,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
+import { submitLines } from "./batches.ts";
 import { BatchdProcess } from "./process.ts";
 import { chatLines, type ResultRow } from "./service.ts";
 import { temporaryFolder } from "./store-builders.ts";
@@ -112,28 +113,10 @@ const entryOf = ({ url }: TestUpstream, fields: Record<string, unknown> = {}) =>
 });
 
 /** Creates a batch of `lineCount` lines, each answered after `delayMs`. */
-export function submit(member: Member, lineCount: number, delayMs = 0): Promise<string> {
+export async function submit({ openai }: Member, lineCount: number, delayMs = 0) {
   const delay = delayMs === 0 ? "" : `[[delay ${delayMs}]] `;
-  return submitLines(
-    member,
-    chatLines(lineCount, (n) => `${delay}Say ${n}`),
-  );
-}
-
-/** Creates a batch of these lines. */
-export async function submitLines(
-  { openai }: Pick<Member, "openai">,
-  lines: readonly string[],
-): Promise<string> {
-  const text = `${lines.join("\n")}\n`;
-  const file = new File([text], "input.jsonl");
-  const input = await openai.files.create({ file, purpose: "batch" });
-  const { id } = await openai.batches.create({
-    input_file_id: input.id,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-  });
-  return id;
+  const lines = chatLines(lineCount, (n) => `${delay}Say ${n}`);
+  return (await submitLines(openai, lines)).id;
 }
 
 /** Returns the numbers of the lines in the output, each with the answer to that line. */

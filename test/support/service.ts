@@ -11,6 +11,7 @@ import type { Config } from "../../src/config/schema.ts";
 import { type Runtime, startRuntime } from "../../src/runtime/runtime.ts";
 import type { RuntimeOptions } from "../../src/runtime/work.ts";
 import { Metrics } from "../../src/telemetry/metrics.ts";
+import { submitLines, uploadLines } from "./batches.ts";
 import { dataRoot } from "./data-root.ts";
 import { Events } from "./events.ts";
 import { putTables } from "./tables.ts";
@@ -102,18 +103,16 @@ export class TestService implements AsyncDisposable {
     this.openai = new OpenAI({ baseURL: `${runtime.url}/v1`, apiKey: "test", maxRetries: 0 });
   }
 
-  async upload(lines: readonly string[]): Promise<string> {
-    const file = new File([`${lines.join("\n")}\n`], "input.jsonl");
-    return (await this.openai.files.create({ file, purpose: "batch" })).id;
+  upload(lines: readonly string[]): Promise<string> {
+    return uploadLines(this.openai, lines);
   }
 
   /** Uploads the lines and creates a batch of them. */
-  async submit(
+  submit(
     lines: readonly string[],
     endpoint: OpenAI.BatchCreateParams["endpoint"] = "/v1/chat/completions",
   ): Promise<OpenAI.Batch> {
-    const input_file_id = await this.upload(lines);
-    return this.openai.batches.create({ input_file_id, endpoint, completion_window: "24h" });
+    return submitLines(this.openai, lines, { endpoint });
   }
 
   /** Resolves to the batch once it is final. */

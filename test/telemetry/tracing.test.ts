@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { createLog } from "../../src/telemetry/log.ts";
 import { traceparentFrom } from "../../src/telemetry/tracing.ts";
 import { LoggingExporter } from "../../src/telemetry/tracing-otlp.ts";
+import { createBatch } from "../support/batches.ts";
 import {
   type OtlpReceiver,
   type ReceivedSpan,
@@ -28,10 +29,7 @@ function only(receiver: OtlpReceiver, name: string): ReceivedSpan {
 }
 
 async function createWith(service: TestService, fileId: string, traceparent: string) {
-  return service.openai.batches.create(
-    { input_file_id: fileId, endpoint: "/v1/chat/completions", completion_window: "24h" },
-    { headers: { traceparent } },
-  );
+  return createBatch(service.openai, fileId, {}, { headers: { traceparent } });
 }
 
 test("one trace goes from the upload to the output, through every attempt at every line", async () => {
@@ -157,11 +155,10 @@ test("without a place for traces a client's own is passed on as it came, and not
 test("a request that is repeated under its idempotency key is the same request in any trace", async () => {
   await using service = await startTestService();
   const input_file_id = await service.upload(chatLines(1));
-  const create = (traceparent: string) =>
-    service.openai.batches.create(
-      { input_file_id, endpoint: "/v1/chat/completions", completion_window: "24h" },
-      { headers: { traceparent, "idempotency-key": "once" } },
-    );
+  const create = (traceparent: string) => {
+    const headers = { traceparent, "idempotency-key": "once" };
+    return createBatch(service.openai, input_file_id, {}, { headers });
+  };
   const first = await create(CLIENTS);
   expect((await create(`00-${"1".repeat(32)}-${SPAN}-01`)).id).toBe(first.id);
 });

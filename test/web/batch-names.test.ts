@@ -1,5 +1,6 @@
 /** What the list of batches calls them: by HTTP, without a browser. */
 import { expect, test } from "vitest";
+import { submitLines } from "../support/batches.ts";
 import { derive } from "../support/derived.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -28,12 +29,8 @@ test("the list shows the name of an input that is made later than its batch", as
 
 test("a name that is too long for the list ends between two characters", async () => {
   await using service = await startTestService({});
-  await service.openai.batches.create({
-    input_file_id: await service.upload([chatLine("a", "Hello")]),
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
-    metadata: { name: `a${"🌙".repeat(40)}` },
-  });
+  const metadata = { name: `a${"🌙".repeat(40)}` };
+  await submitLines(service.openai, [chatLine("a", "Hello")], { metadata });
   const list = await fetch(`${service.url}/`, { headers: { accept: "text/html" } });
   expect(await list.text()).toContain(`<bdi>a${"🌙".repeat(29)}…</bdi>`);
 });

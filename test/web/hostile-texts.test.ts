@@ -1,5 +1,6 @@
 /** Texts of clients, models and upstreams on every page and in its events: they stay text, wherever they come from. */
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { createBatch } from "../support/batches.ts";
 import { refusal } from "../support/given.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -22,10 +23,7 @@ beforeAll(async () => {
   const line = chatLine(HOSTILE, HOSTILE, { model: HOSTILE });
   const file = new File([`${line}\n`], `${HOSTILE}.jsonl`);
   fileId = (await service.openai.files.create({ file, purpose: "batch" })).id;
-  const batch = await service.openai.batches.create({
-    input_file_id: fileId,
-    endpoint: "/v1/chat/completions",
-    completion_window: "24h",
+  const batch = await createBatch(service.openai, fileId, {
     metadata: { [HOSTILE.slice(0, 64)]: HOSTILE },
   });
   batchId = batch.id;

@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { axeFaults } from "../support/axe.ts";
+import { createBatch } from "../support/batches.ts";
 import { hasChromium } from "../support/browser.ts";
 import { chatLine, type TestService } from "../support/service.ts";
 import type { TestUpstream } from "../support/upstream.ts";
@@ -125,12 +126,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     const metadata = Object.fromEntries(
       HOSTILE.map((text, n) => [`${n}${text}`.slice(0, 64), text]),
     );
-    const { id } = await service.openai.batches.create({
-      input_file_id: input,
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-      metadata,
-    });
+    const { id } = await createBatch(service.openai, input, { metadata });
     await service.ended(id);
     const page = await visit.openPage(`/batches/${id}`);
     const text = await page.locator("main").textContent();
@@ -189,12 +185,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
   test("a batch at its budget gets another one, and goes on", async () => {
     const input_file_id = await service.upload([chatLine("a", "Hello")]);
     const own = { x_batchd: { budget: "0.0000001" } };
-    const { id } = await service.openai.batches.create({
-      input_file_id,
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-      ...own,
-    });
+    const { id } = await createBatch(service.openai, input_file_id, own);
     const page = await visit.openPage(`/batches/${id}`);
     const field = page.getByRole("textbox", { name: "Budget" });
     await field.waitFor();
@@ -319,11 +310,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
       const { id } = await visit.held(2);
       const model = "a-very-long-name/of-a-model-".repeat(4);
       const { id: long } = await service.submit([chatLine("long", "Hi", { model })]);
-      await service.openai.batches.create({
-        input_file_id: "file-none",
-        endpoint: "/v1/embeddings",
-        completion_window: "24h",
-      });
+      await createBatch(service.openai, "file-none", { endpoint: "/v1/embeddings" });
       const page = await visit.openPage("/", { colorScheme, viewport: { width, height: 800 } });
       const batches = [`/batches/${id}`, `/batches/${long}`];
       for (const path of ["/", ...batches, "/new", "/files", "/upstreams", "/usage"]) {

@@ -3,6 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Page, Route } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { submitLines } from "../support/batches.ts";
 import { hasChromium } from "../support/browser.ts";
 import { chatTemplate, derive } from "../support/derived.ts";
 import { chatLine, chatLines } from "../support/service.ts";
@@ -117,12 +118,7 @@ describe.skipIf(!hasChromium())("a new batch", () => {
     const { service } = visit;
     const metadata = { name: 'nightly "run" מספר 🌙', '"><b>': "'&amp;" };
     const set = { metadata, x_batchd: { priority: -3, budget: "12.5" } };
-    const { id } = await service.openai.batches.create({
-      input_file_id: await service.upload([chatLine("bad", "[[status 400]]")]),
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-      ...set,
-    });
+    const { id } = await submitLines(service.openai, [chatLine("bad", "[[status 400]]")], set);
     await service.ended(id);
     const page = await visit.openPage(`/batches/${id}`);
     const again = page.getByRole("button", { name: "Run failed lines again" });

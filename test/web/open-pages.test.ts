@@ -5,6 +5,7 @@ import { join } from "node:path";
 import OpenAI from "openai";
 import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { submitLines } from "../support/batches.ts";
 import { hasChromium, openChromium } from "../support/browser.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLine } from "../support/service.ts";
@@ -150,12 +151,6 @@ describe.skipIf(!hasChromium())("an open page", () => {
 
   async function submit(url: string) {
     const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none" });
-    const content = new File([chatLine("a", "Hi")], "a.jsonl");
-    const file = await openai.files.create({ file: content, purpose: "batch" });
-    return openai.batches.create({
-      input_file_id: file.id,
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-    });
+    return submitLines(openai, [chatLine("a", "Hi")]);
   }
 });

@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { submitLines } from "../support/batches.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { type ReceivedEvent, startReceiver } from "../support/receiver.ts";
 import { startReplicas } from "../support/replicas.ts";
@@ -240,11 +241,7 @@ test("an endpoint of a project is told only of that project's batches", async ()
   });
   const batchOf = async (apiKey: string): Promise<string> => {
     const client = service.openai.withOptions({ apiKey });
-    const file = new File(["{}\n"], "input.jsonl");
-    const { id: input_file_id } = await client.files.create({ file, purpose: "batch" });
-    const endpoint = "/v1/chat/completions";
-    const asked = { input_file_id, endpoint, completion_window: "24h" } as const;
-    return (await client.batches.create(asked)).id;
+    return (await submitLines(client, ["{}"])).id;
   };
   const [ofDefault, ofSearch] = [await batchOf("test"), await batchOf("of-search")];
   await service.events.reached("webhook.delivered", { count: 3 });

@@ -1,5 +1,6 @@
 /** What batches that share an upstream take from each other, counted at the upstream. */
 import { expect, test } from "vitest";
+import { createBatch, uploadLines } from "../../support/batches.ts";
 import { chatLine, startTestService, type TestService } from "../../support/service.ts";
 import { startUpstream, type TestUpstream } from "../../support/upstream.ts";
 
@@ -73,20 +74,11 @@ test("a small batch does not wait until all batches of another project are valid
     config: { ...oneUpstream(upstream), auth: { keys } },
   });
   const as = (project: string) => service.openai.withOptions({ apiKey: `key-${project}` });
-  const uploaded = async (project: string, lines: readonly string[]) => {
-    const file = new File([lines.join("\n")], "input.jsonl");
-    return (await as(project).files.create({ file, purpose: "batch" })).id;
-  };
-  const create = async (project: string, input_file_id: string) => {
-    const endpoint = "/v1/chat/completions" as const;
-    const batches = as(project).batches;
-    return (await batches.create({ input_file_id, endpoint, completion_window: "24h" })).id;
-  };
   upstream.hold();
-  const large = await uploaded("many", linesOf("large", 20_000));
-  const small = await uploaded("other", linesOf("small", 10));
-  for (let i = 0; i < 10; i++) await create("many", large);
-  const id = await create("other", small);
+  const large = await uploadLines(as("many"), linesOf("large", 20_000));
+  const small = await uploadLines(as("other"), linesOf("small", 10));
+  for (let i = 0; i < 10; i++) await createBatch(as("many"), large);
+  const { id } = await createBatch(as("other"), small);
 
   await service.events.reached("batch.started", { batch: id });
 
