@@ -131,7 +131,13 @@ export const CreateBatch = z
 export const UpdateBatch = z
   .strictObject({
     budget: Decimal.nullable().optional().describe(`${BUDGET_MEANING} Null takes it away.`),
-    priority: z.int().min(PRIORITIES.min).max(PRIORITIES.max).optional().describe(PRIORITY_MEANING),
+    priority: z
+      .int()
+      .min(PRIORITIES.min)
+      .max(PRIORITIES.max)
+      .nullable()
+      .optional()
+      .describe(`${PRIORITY_MEANING} Null makes it ${PRIORITIES.default}.`),
     metadata: Metadata.optional(),
   })
   .meta({ id: "UpdateBatch" });

@@ -100,7 +100,7 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
     const { budget, priority, metadata } = parseBody(UpdateBatch, await readJson(c));
     const batch = await batches.update(scopedIdOf(c), {
       ...(budget !== undefined && { budget }),
-      ...(priority !== undefined && { priority }),
+      ...(priority !== undefined && { priority: priority ?? PRIORITIES.default }),
       ...(metadata !== undefined && { metadata }),
     });
     return answerJson(c, await presentOne(batch));

@@ -318,6 +318,11 @@ describe("POST /v1/batches/{id}", () => {
       x_batchd: { budget: "3", priority: -4 },
     });
     expect((await post(url, `batches/${batch}`, {})).status).toBe(200);
+    const nothing = { budget: null, priority: null, metadata: null };
+    expect((await post(url, `batches/${batch}`, nothing)).body).toMatchObject({
+      metadata: null,
+      x_batchd: { budget: null, priority: 0 },
+    });
     const faulty: readonly [object, string | null][] = [
       [{ status: "completed" }, "unknown_parameter"],
       [{ x_batchd: { budget: "1" } }, "unknown_parameter"],
