@@ -45,10 +45,10 @@ const withWait = (command: Command): Command =>
   );
 
 /** Adds what only batchd knows about a batch. */
-const withBatchOptions = (command: Command): Command =>
+const withBatchOptions = (command: Command, defaultWindow?: string): Command =>
   command
     .option("--metadata <key=value>", "kept with the batch; may be given several times", keyValue)
-    .option("--window <time>", "time in which the batch ends", DEFAULT_COMPLETION_WINDOW)
+    .option("--window <time>", "time in which the batch ends", defaultWindow)
     .option("--model <name>", "model for lines that name none")
     .option(
       "--priority <number>",
@@ -80,7 +80,8 @@ function addSubmit(program: Command, ask: Ask): void {
         "endpoint of the requests; else the one in the first line",
       ).choices(BATCH_ENDPOINTS),
     );
-  addManual(withJson(withWait(withBatchOptions(command)), "print the batch as JSON"), {
+  const withOptions = withBatchOptions(command, DEFAULT_COMPLETION_WINDOW);
+  addManual(withJson(withWait(withOptions), "print the batch as JSON"), {
     examples: [
       ["batchd submit questions.jsonl", "makes a batch and prints its id"],
       ["batchd submit questions.jsonl -o answers.jsonl", "waits, and writes the answers"],
@@ -195,6 +196,9 @@ function addChanges(program: Command, ask: Ask): void {
   }
 }
 
+const MORE_ABOUT_RETRIES = `The new batch has the window, the metadata, the priority, the budget and the default model of the old one, where no option says otherwise.
+--metadata adds to them.`;
+
 function addRetry(program: Command, ask: Ask): void {
   const command = withServer(program.command("retry"))
     .summary("Run lines of a batch again, as a new batch.")
@@ -217,6 +221,7 @@ function addRetry(program: Command, ask: Ask): void {
   addManual(withJson(withWait(withBatchOptions(command)), "print the batch as JSON"), {
     examples: [["batchd retry batch_… --merge -o answers.jsonl", "all answers in one file"]],
     waits: true,
+    more: MORE_ABOUT_RETRIES,
   }).action((id: string, flags: RetryFlags & ClientFlags) =>
     ask(flags, async (session) => (await import("./submit.ts")).retry(id, flags, session)),
   );

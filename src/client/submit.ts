@@ -3,6 +3,7 @@ import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
 import { APIError } from "openai";
 import { BATCH_ENDPOINTS } from "../contract/batch.ts";
+import { DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
 import { printable } from "../printable.ts";
 import { complain, isOutputTerminal, note, say, sayJson } from "../terminal/terminal.ts";
 import { EXIT } from "./exit-codes.ts";
@@ -18,7 +19,7 @@ import { bytes } from "./words.ts";
 /** The options of a batch, as people write them. */
 interface BatchFlags extends WaitFlags {
   readonly metadata?: Readonly<Record<string, string>>;
-  readonly window: string;
+  readonly window?: string;
   readonly priority?: number;
   readonly sample?: number;
   readonly budget?: string;
@@ -66,13 +67,16 @@ export interface RetryFlags extends BatchFlags {
   readonly merge?: boolean;
 }
 
-/** Makes a batch of lines of another one. The server has them all, so nothing is uploaded. */
+/**
+ * Makes a batch of lines of another one. The server has them all, so nothing is uploaded. What its owner has set for the old
+ * batch holds for the new one, but for what the flags say: without the budget, the new one might cost any amount.
+ */
 export async function retry(id: string, flags: RetryFlags, session: Session): Promise<number> {
   await assertWaitFlags(flags);
   const { server } = session;
   const old = await server.batch(id);
   if (!isOfBatchd(old)) throw server.lacks("retry for a batch");
-  const fields = commonFields(flags);
+  const fields = commonFields({ ...flags, ...keptFields(old, flags) });
   const body = {
     endpoint: old.endpoint,
     ...fields,
@@ -82,6 +86,20 @@ export async function retry(id: string, flags: RetryFlags, session: Session): Pr
     },
   };
   return goOn(await createBatch(body, session), flags, session);
+}
+
+function keptFields(
+  { completion_window, metadata, x_batchd: own }: ShownBatch,
+  { window = completion_window, priority = own?.priority, ...flags }: RetryFlags,
+): Pick<BatchFlags, "window" | "metadata" | "priority" | "budget"> {
+  // The server takes no budget for a model without a price.
+  const budget = flags.budget ?? (own?.cost && own.budget);
+  return {
+    ...(window !== undefined && { window }),
+    ...((metadata || flags.metadata) && { metadata: { ...metadata, ...flags.metadata } }),
+    ...(priority !== undefined && { priority }),
+    ...(budget && { budget }),
+  };
 }
 
 interface Extension {
@@ -101,7 +119,7 @@ function commonFields({ metadata, window, ...flags }: BatchFlags) {
     ...(flags.dedupe !== undefined && { dedupe: flags.dedupe }),
   };
   return {
-    completion_window: window,
+    completion_window: window ?? DEFAULT_COMPLETION_WINDOW,
     ...(metadata !== undefined && { metadata }),
     ...(Object.keys(extension).length > 0 && { x_batchd: extension }),
   };

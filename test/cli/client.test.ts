@@ -209,6 +209,27 @@ test("a budget ends the wait with 6, and resume gives the batch a higher one", a
   expect(watched.code).toBe(0);
 });
 
+test("a retry has what was set for the old batch, and options say otherwise", async () => {
+  const input = fileOf("kept.jsonl", [chatLine("bad", "[[status 400]]", { model: "priced" })]);
+  const set = ["--metadata", "team=red", "--priority", "-3", "--budget", "2"];
+  const submitted = await batchd("submit", input, ...set, "--wait");
+  const id = idIn(submitted.stdout);
+  const retried = async (...args: readonly string[]) => {
+    const { stdout } = await batchd("retry", id, "--json", ...args);
+    return JSON.parse(stdout) as object;
+  };
+  expect(await retried()).toMatchObject({
+    completion_window: "24h",
+    metadata: { team: "red" },
+    x_batchd: { priority: -3, budget: "2", from: { batch: id } },
+  });
+  const options = ["--metadata", "try=2", "--priority", "0", "--budget", "1.5"];
+  expect(await retried(...options)).toMatchObject({
+    metadata: { team: "red", try: "2" },
+    x_batchd: { priority: 0, budget: "1.5" },
+  });
+});
+
 describe("what is at the server", () => {
   test("is found by its metadata, its age and its name, and a wrong filter is refused", async () => {
     const body = (name: string) => ({
