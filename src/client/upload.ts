@@ -2,6 +2,7 @@
  * Uploads a file without holding it in memory: the SDK sends a blob that reads the file on demand. A large file goes in
  * parts, so that a broken connection costs one part and not all of them.
  */
+import { randomUUID } from "node:crypto";
 import { openAsBlob } from "node:fs";
 import { basename } from "node:path";
 import { APIError, type OpenAI } from "openai";
@@ -50,8 +51,12 @@ export async function uploadFile(
   form.set("purpose", purpose);
   const options = { path: input.path, name: basename(input.name), field: "file", form, signal };
   const timeout = timeoutFor(content);
-  return sendFile(content, options, (sent) =>
-    server.openai.post<ShownFile>("/files", { ...sent, timeout }),
+  // A repeated request must not store the file twice.
+  const headers = { "Idempotency-Key": randomUUID() };
+  return untilCarriedOut(() =>
+    sendFile(content, options, (sent) =>
+      server.openai.post<ShownFile>("/files", { ...sent, headers, timeout }),
+    ),
   );
 }
 
@@ -101,27 +106,32 @@ async function uploadInParts(
   }
 }
 
-/** A server that died keeps the key for a minute. */
-const COMPLETION_TRIES = 60;
-
 interface Completing {
   readonly id: string;
   readonly part_ids: string[];
   readonly signal: AbortSignal;
 }
 
-/**
- * Completes an upload. The SDK repeats a call whose answer was lost, and pauses before. The first call may still be carried
- * out then, so this asks on for its answer: to give up would cost all parts.
- */
-async function complete(uploads: OpenAI["uploads"], { id, part_ids, signal }: Completing) {
+/** To give a completion up would cost all parts. */
+function complete(uploads: OpenAI["uploads"], { id, part_ids, signal }: Completing) {
   const headers = { "Idempotency-Key": `complete ${id}` };
+  return untilCarriedOut(() => uploads.complete(id, { part_ids }, { signal, headers }));
+}
+
+/** A server that died keeps the key for a minute. */
+const TRIES_IN_USE = 60;
+
+/**
+ * Sends a request with an `Idempotency-Key`. The SDK repeats a request whose answer was lost, and pauses before. The first one
+ * may still be carried out then, so this asks on for its answer.
+ */
+async function untilCarriedOut<T>(send: () => PromiseLike<T>): Promise<T> {
   for (let tries = 1; ; tries++) {
     try {
-      return await uploads.complete(id, { part_ids }, { signal, headers });
+      return await send();
     } catch (error) {
       const isInUse = error instanceof APIError && error.code === "idempotency_key_in_use";
-      if (!isInUse || tries === COMPLETION_TRIES) throw error;
+      if (!isInUse || tries === TRIES_IN_USE) throw error;
     }
   }
 }

@@ -1,0 +1,68 @@
+/** Commands whose requests are carried out, and whose answers are lost on the way. */
+import { once } from "node:events";
+import { writeFileSync } from "node:fs";
+import { createServer, type IncomingMessage, request, type ServerResponse } from "node:http";
+import { join } from "node:path";
+import { pipeline } from "node:stream/promises";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { runCommand } from "../support/command.ts";
+import { listening } from "../support/listening.ts";
+import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+
+const folder = temporaryFolder("batchd-lost-answers-");
+const input = join(folder.path, "sent-once.jsonl");
+let service: TestService;
+beforeAll(async () => {
+  writeFileSync(input, `${chatLine("a", "Hi")}\n`);
+  service = await startTestService();
+});
+afterAll(async () => {
+  await service[Symbol.asyncDispose]();
+  folder[Symbol.dispose]();
+});
+
+/** Passes a request on to the service, and resolves to the answer. */
+async function passOn(asked: IncomingMessage): Promise<IncomingMessage> {
+  const { method, url: path, headers } = asked;
+  const sent = request(service.url, { method, path, headers });
+  const answered = once(sent, "response") as Promise<[IncomingMessage]>;
+  await pipeline(asked, sent);
+  return (await answered)[0];
+}
+
+type Answer = (asked: IncomingMessage, answer: ServerResponse) => Promise<unknown>;
+
+const pass: Answer = async (asked, answer) => {
+  const passed = await passOn(asked);
+  answer.writeHead(passed.statusCode ?? 0, passed.headers);
+  await pipeline(passed, answer);
+};
+
+const lose: Answer = async (asked, answer) => {
+  (await passOn(asked)).resume();
+  answer.destroy();
+};
+
+/** Answers as a server does that was started again, while it keeps the key of a request that died with it. */
+const inUse: Answer = async (asked, answer) => {
+  await once(asked.resume(), "end");
+  answer.writeHead(409, { "content-type": "application/json", "retry-after-ms": "1" });
+  const error = { message: "It is being carried out.", code: "idempotency_key_in_use" };
+  answer.end(JSON.stringify({ error }));
+};
+
+test("an upload whose answer is lost is stored once, however long its first request takes to end", async () => {
+  const answers = [lose, ...Array<Answer>(4).fill(inUse)];
+  const server = createServer((asked, answer) => {
+    (answers.shift() ?? pass)(asked, answer).catch(() => answer.destroy());
+  });
+  const env = { BATCHD_URL: `http://127.0.0.1:${await listening(server)}/v1` };
+  const up = await runCommand(["files", "upload", input], env);
+  expect(up).toMatchObject({ code: 0, stderr: "" });
+  expect(answers).toEqual([]);
+  const { data } = await service.openai.files.list();
+  expect(data.map(({ id, filename }) => [id, filename])).toEqual([
+    [up.stdout.trim(), "sent-once.jsonl"],
+  ]);
+});
