@@ -91,11 +91,16 @@ async function runCommand(argv: readonly string[]): Promise<number> {
   withTargetOptions(program.command("migrate-to")).action(async (flags: MoveFlags) => {
     exitCode = await moveTo(flags);
   });
-  const run = async (flags: Overrides, act: AdministrativeAct) => {
-    exitCode = await withDatabase(flags, act);
+  const withDatabase = (mayBegin: boolean) => async (flags: Overrides, act: AdministrativeAct) => {
+    exitCode = await administerWith(flags, mayBegin, act);
   };
-  addKeyCommands(program, { withOptions: withDatabaseOptions, run });
-  addProjectCommands(program, { withOptions: withDatabaseOptions, run });
+  const administration = {
+    withOptions: withDatabaseOptions,
+    run: withDatabase(false),
+    begin: withDatabase(true),
+  };
+  addKeyCommands(program, administration);
+  addProjectCommands(program, administration);
   program.command("openapi").description("Print the OpenAPI document.").action(printOpenApi);
   addOperatorManuals(program);
   const finish = async (code: Promise<number>) => {
@@ -133,10 +138,14 @@ function withDefault(argv: readonly string[]): readonly string[] {
 }
 
 /** Runs a command of an operator on the database that the configuration names. */
-async function withDatabase(flags: Overrides, act: AdministrativeAct): Promise<number> {
+async function administerWith(
+  flags: Overrides,
+  mayBegin: boolean,
+  act: AdministrativeAct,
+): Promise<number> {
   const loaded = loadConfig(flags);
   if (!loaded.ok) return complainAbout(loaded.problems);
-  const ended = await administer(loaded.config, systemClock, act);
+  const ended = await administer(loaded.config, { clock: systemClock, mayBegin }, act);
   if (typeof ended === "number") return ended;
   complain(ended.problem);
   return FAILED;

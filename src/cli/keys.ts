@@ -27,7 +27,7 @@ interface CreateFlags extends Overrides {
   readonly expiresIn?: string;
 }
 
-export function addKeyCommands(program: Command, { withOptions, run }: Commands): void {
+export function addKeyCommands(program: Command, { withOptions, run, begin }: Commands): void {
   const keys = program.command("keys").description("Make, list and revoke keys of the API.");
   withOptions(keys.command("create"))
     .description("Make a key and print it. It is shown only once.")
@@ -39,7 +39,7 @@ export function addKeyCommands(program: Command, { withOptions, run }: Commands)
       DEFAULT_SCOPES.join(","),
     )
     .option("--expires-in <time>", "its lifetime, such as 12h or 90d; without it there is no end")
-    .action((flags: CreateFlags) => run(flags, (opened) => create(flags, opened)));
+    .action((flags: CreateFlags) => begin(flags, (opened) => create(flags, opened)));
   withJson(withOptions(keys.command("list")), "print each key as a line of JSON")
     .description("List the keys that were made, without the keys themselves.")
     .action((flags: ListFlags) => run(flags, (opened) => list(flags, opened)));

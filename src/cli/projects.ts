@@ -29,7 +29,7 @@ interface CreateFlags extends Overrides {
   readonly resultsExpireAfter?: string;
 }
 
-export function addProjectCommands(program: Command, { withOptions, run }: Commands): void {
+export function addProjectCommands(program: Command, { withOptions, run, begin }: Commands): void {
   const projects = program
     .command("projects")
     .description("Make, list and delete projects at run time.");
@@ -44,7 +44,9 @@ export function addProjectCommands(program: Command, { withOptions, run }: Comma
     .option("--quota <name=limit...>", "a quota, such as stored_bytes=50GB; may be repeated")
     .option("--files-expire-after <time>", "the longest lifetime of its files, such as 30d")
     .option("--results-expire-after <time>", "the longest lifetime of its results")
-    .action((name: string, flags: CreateFlags) => run(flags, (opened) => put(name, flags, opened)));
+    .action((name: string, flags: CreateFlags) =>
+      begin(flags, (opened) => put(name, flags, opened)),
+    );
   withOptions(projects.command("delete"))
     .argument("<name>", "the project")
     .requiredOption("--yes", "delete its keys, batches, files, uploads, usage and rules for good")

@@ -12,7 +12,7 @@ import type { Config } from "../config/schema.ts";
 import { purgeOnce } from "../engine/purging.ts";
 import { createLog } from "../telemetry/log.ts";
 import { Closers } from "./closers.ts";
-import { openBesideServer } from "./database.ts";
+import { hasDatabase, openBesideServer } from "./database.ts";
 import { openStorage } from "./storage.ts";
 import { newProjects } from "./use-cases.ts";
 
@@ -24,16 +24,24 @@ export interface Administration {
   readonly clock: Clock;
 }
 
+export interface AdministerOptions {
+  readonly clock: Clock;
+  /** Whether the command may make a new database. */
+  readonly mayBegin: boolean;
+}
+
 /** Resolves to the exit code of the command, or to the reason for which it could not begin. */
 export async function administer(
   config: Config,
-  clock: Clock,
+  { clock, mayBegin }: AdministerOptions,
   act: (administration: Administration) => Promise<number>,
 ): Promise<number | { readonly problem: string }> {
   const closers = new Closers();
   const deps = { clock, closers };
+  const dir = resolve(config.data_dir);
+  if (!mayBegin && !hasDatabase(dir, config)) return { problem: nothingIn(dir) };
   try {
-    const beside = await openBesideServer(resolve(config.data_dir), config, deps);
+    const beside = await openBesideServer(dir, config, deps);
     const storage = beside === null ? await openStorage(config, deps) : null;
     const opened = beside ?? storage;
     if (opened === null || !opened.ok) return { problem: opened?.problem ?? "" };
@@ -51,3 +59,6 @@ export async function administer(
     await closers.closeAll();
   }
 }
+
+const nothingIn = (dir: string) =>
+  `no server has used ${dir} yet: name the folder of the server with --data-dir, or its configuration with --config`;

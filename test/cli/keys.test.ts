@@ -1,4 +1,5 @@
 /** `batchd keys`, on the database of a configuration, with and without a server that is running on it. */
+import { existsSync } from "node:fs";
 import { expect, test } from "vitest";
 import { runCommand } from "../support/command.ts";
 import { BatchdProcess, type Exit } from "../support/process.ts";
@@ -83,6 +84,22 @@ test("a key that is made before the first start is in force at it", async () => 
     headers: { authorization: `Bearer ${stdout.trim()}` },
   });
   expect(await answer.json()).toMatchObject({ data: [{ name: "first", scopes: ["admin"] }] });
+});
+
+test.each([
+  ["keys", "list"],
+  ["keys", "revoke", "key_1"],
+  ["projects", "list"],
+  ["projects", "delete", "search", "--yes"],
+])("%s %s names a folder that no server has used, and makes nothing there", async (...args) => {
+  using folder = temporaryFolder("batchd-keys-");
+  const dataDir = `${folder.path}/misspelt`;
+  expect(await runCommand([...args, "--data-dir", dataDir])).toMatchObject({
+    code: 1,
+    stdout: "",
+    stderr: `batchd: no server has used ${dataDir} yet: name the folder of the server with --data-dir, or its configuration with --config\n`,
+  });
+  expect(existsSync(dataDir)).toBe(false);
 });
 
 test("every mistake in the options of a new key is named, and nothing is made", async () => {
