@@ -88,8 +88,8 @@ export const auditRequests =
       address: c.env.incoming.socket.remoteAddress ?? null,
     };
     audit.record(entry);
-    const fileId = c.get("deletedFileId");
-    if (fileId !== undefined) audit.record({ ...entry, action: "file.delete", object: fileId });
+    const change = c.get("fileChange");
+    if (change !== undefined) audit.record({ ...entry, action: change.action, object: change.id });
   };
 
 /** The longest id in an entry: a client may write anything in the place of one. */

@@ -112,7 +112,7 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
     if (files !== null && files !== "input") throw unsupportedValue("files", files, ["input"]);
     const withInput = files === "input";
     const { id, inputFileId } = await batches.delete(scopedIdOf(c), { withInput });
-    if (withInput) c.set("deletedFileId", inputFileId);
+    if (withInput) c.set("fileChange", { action: "file.delete", id: inputFileId });
     return answerJson(c, { id, object: "batch", deleted: true });
   });
 

@@ -24,13 +24,18 @@ export interface AppEnv {
     caller: Caller;
     /** The id of the object that the request has made, for the audit log. */
     objectId?: string | undefined;
-    /** The id of the file that the request has deleted beside another object, for the audit log. */
-    deletedFileId?: string | undefined;
+    /** What the request has done to a file beside another object, for the audit log. */
+    fileChange?: FileChange | undefined;
     /** The budget for the memory of bodies. */
     memory: MemoryBudget;
     /** The id of the upstream's answer, as the upstream's own log has it. */
     upstreamRequestId?: string | undefined;
   };
+}
+
+export interface FileChange {
+  readonly action: "file.create" | "file.delete";
+  readonly id: string;
 }
 
 export type AppContext = Context<AppEnv>;

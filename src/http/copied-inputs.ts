@@ -73,7 +73,9 @@ export async function createOfPlace(
     expiresAfterSeconds: null,
   });
   try {
-    return await batches.create(project, { ...request, inputFileId: input.id }, receiptFor);
+    const batch = await batches.create(project, { ...request, inputFileId: input.id }, receiptFor);
+    c.set("fileChange", { action: "file.create", id: input.id });
+    return batch;
   } catch (error) {
     await files.delete({ project, id: input.id }).catch(() => {});
     throw error;

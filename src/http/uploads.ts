@@ -45,7 +45,11 @@ export function mountUploads(app: Routes, { uploads, idempotency }: UploadRoutes
     // The server takes a while to join gigabytes, and the silent connection must not time out meanwhile.
     c.env.outgoing.setTimeout(0);
     return await answerOnce<CompletedUpload>(c, idempotency, {
-      create: (receiptFor) => uploads.complete(scopedIdOf(c), completion, receiptFor),
+      create: async (receiptFor) => {
+        const completed = await uploads.complete(scopedIdOf(c), completion, receiptFor);
+        c.set("fileChange", { action: "file.create", id: completed.file.id });
+        return completed;
+      },
       present: ({ upload, file }) => toAsciiJson(presentUpload(upload, file)),
       askedFor: () => asked,
       reread: async () => asked,

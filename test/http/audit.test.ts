@@ -27,7 +27,8 @@ const keys = [
   { name: "operator", key: "key-of-the-operator", scopes: ["admin"] },
   { name: "deputy", key: "key-of-the-deputy", scopes: ["admin"] },
 ];
-const config = { auth: { keys }, audit: { file } };
+const shared = { name: "shared", kind: "folder", access: "read", path: folder.path };
+const config = { auth: { keys }, audit: { file }, locations: [shared] };
 
 let service: TestService;
 beforeAll(async () => {
@@ -131,6 +132,45 @@ test("says who made, changed, downloaded and deleted what, and never what was in
   expect(statSync(file).mode & 0o777).toBe(0o600);
 });
 
+/** Resolves to what was recorded of a request, once there are so many entries. */
+async function recordedOf({ headers }: Response, count: number) {
+  const request = headers.get("x-request-id");
+  const found = () => entries().filter((entry) => entry["request_id"] === request);
+  await expect.poll(() => found().length).toBe(count);
+  return found().map(({ action, object, outcome }) => [action, object, outcome]);
+}
+
+test("names the file that a batch makes of an input in a location", async () => {
+  writeFileSync(join(folder.path, "input.jsonl"), `${chatLine("a", SECRET)}\n`);
+  const place = { location: "shared", path: "input.jsonl" };
+  const asked = { endpoint: "/v1/chat/completions", x_batchd: { input: place } };
+  const created = await ask("writer", "POST", "/v1/batches", JSON.stringify(asked));
+  const { id, input_file_id } = (await created.json()) as { id: string; input_file_id: string };
+  expect(await recordedOf(created, 2)).toEqual([
+    ["batch.create", id, "done"],
+    ["file.create", input_file_id, "done"],
+  ]);
+});
+
+test("names the file that an upload in parts becomes", async () => {
+  const content = `${chatLine("a", SECRET)}\n`;
+  const head = { purpose: "batch", filename: "a.jsonl", mime_type: "application/jsonl" };
+  const asked = JSON.stringify({ ...head, bytes: content.length });
+  const upload = await ask("writer", "POST", "/v1/uploads", asked);
+  const { id } = (await upload.json()) as { id: string };
+  const part = new FormData();
+  part.set("data", new Blob([content]));
+  const added = await ask("writer", "POST", `/v1/uploads/${id}/parts`, part);
+  const part_ids = [((await added.json()) as { id: string }).id];
+  const path = `/v1/uploads/${id}/complete`;
+  const completed = await ask("writer", "POST", path, JSON.stringify({ part_ids }));
+  const { file: made } = (await completed.json()) as { file: { id: string } };
+  expect(await recordedOf(completed, 2)).toEqual([
+    ["upload.complete", id, "done"],
+    ["file.create", made.id, "done"],
+  ]);
+});
+
 test("names the input that is deleted together with its batch", async () => {
   const uploaded = await ask("writer", "POST", "/v1/files", form());
   const { id: input_file_id } = (await uploaded.json()) as { id: string };
@@ -138,17 +178,10 @@ test("names the input that is deleted together with its batch", async () => {
   const created = await ask("writer", "POST", "/v1/batches", JSON.stringify(asked));
   const { id } = (await created.json()) as { id: string };
   const deleted = await ask("writer", "DELETE", `/v1/batches/${id}?files=input`);
-  const request = deleted.headers.get("x-request-id");
-  await expect
-    .poll(() =>
-      entries()
-        .filter((entry) => entry["request_id"] === request)
-        .map(({ action, object, outcome }) => [action, object, outcome]),
-    )
-    .toEqual([
-      ["batch.delete", id, "done"],
-      ["file.delete", input_file_id, "done"],
-    ]);
+  expect(await recordedOf(deleted, 2)).toEqual([
+    ["batch.delete", id, "done"],
+    ["file.delete", input_file_id, "done"],
+  ]);
 });
 
 test("a made key is named by its id when it acts", async () => {
