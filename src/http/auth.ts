@@ -27,6 +27,7 @@ export function authenticate(callers: Callers): MiddlewareHandler<AppEnv> {
   return async (c, next) => {
     const caller = c.env.caller ?? callers.anyone ?? (await callerOf(c, callers));
     c.set("caller", caller);
+    c.set("isKeyGood", () => callers.isGood(caller));
     c.set("project", caller.project);
     return next();
   };
@@ -50,11 +51,11 @@ async function callerOf(c: AppContext, callers: Callers): Promise<Caller> {
 }
 
 /** Returns a signal that aborts when the client disconnects before it has its answer, or its key is no longer good. */
-export function readerOf(c: AppContext, callers: Callers): AbortSignal {
+export function readerOf(c: AppContext): AbortSignal {
   const { outgoing } = c.env;
   const over = new AbortController();
   const end = every(c.get("clock"), LOOK_EVERY_MS, () => {
-    if (!callers.isGood(c.get("caller"))) over.abort();
+    if (!c.get("isKeyGood")()) over.abort();
   });
   whenClosed(outgoing, () => {
     end();
@@ -64,8 +65,8 @@ export function readerOf(c: AppContext, callers: Callers): AbortSignal {
 }
 
 /** Throws when the key of a request that has waited is no longer good. */
-export function assertStillGood(c: AppContext, callers: Callers): void {
-  if (callers.isGood(c.get("caller"))) return;
+export function assertStillGood(c: AppContext): void {
+  if (c.get("isKeyGood")()) return;
   throw new PublicError(
     "wrong_key",
     "The API key is not good any more. Ask the operator of this server for a key.",

@@ -22,6 +22,8 @@ export interface AppEnv {
     /** The project whose files and batches the request may use. */
     project: string;
     caller: Caller;
+    /** Says whether the key of the caller is still good: a request may take longer than its key lives. */
+    isKeyGood: () => boolean;
     /** The id of the object that the request has made, for the audit log. */
     objectId?: string | undefined;
     /** What the request has done to a file beside another object, for the audit log. */

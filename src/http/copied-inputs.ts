@@ -8,6 +8,7 @@ import type { Idempotency } from "../api/idempotency.ts";
 import type { Batch, StoredFile } from "../batch/batch.ts";
 import { CopyFile } from "../contract/file.ts";
 import type { ReceiptFor } from "../store/idempotency.ts";
+import { assertStillGood } from "./auth.ts";
 import { parseBody } from "./body.ts";
 import { abortedByClient, allowSilence } from "./connection.ts";
 import type { AppContext } from "./context.ts";
@@ -73,6 +74,8 @@ export async function createOfPlace(
     expiresAfterSeconds: null,
   });
   try {
+    // The copy may have taken half an hour.
+    assertStillGood(c);
     const batch = await batches.create(project, { ...request, inputFileId: input.id }, receiptFor);
     c.set("fileChange", { action: "file.create", id: input.id });
     return batch;

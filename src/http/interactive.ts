@@ -15,9 +15,8 @@ import type { Log } from "../telemetry/log.ts";
 import type { Proxied } from "../upstream/upstream.ts";
 import { abortedByClient, allowSilence } from "./connection.ts";
 import type { AppContext } from "./context.ts";
-import { roomFor } from "./json.ts";
+import { readBodyInto, roomFor } from "./json.ts";
 import { deploymentIn } from "./path.ts";
-import { readBody } from "./read-body.ts";
 import type { Routes } from "./routes.ts";
 import { originOf, trackingHeaders } from "./track.ts";
 
@@ -46,8 +45,7 @@ async function passThrough(
   const disconnected = abortedByClient(outgoing);
   // The room lasts to the end of the answer, because the connection to the model holds the body until then.
   using room = roomFor(c);
-  const limits = { maxBytes: maxLineBytes(), room, clock: c.get("clock") };
-  const body = await readBody(incoming, limits);
+  const body = await readBodyInto(room, c, maxLineBytes());
   allowSilence(incoming);
   const deployment = deploymentIn(c.req.url);
   const project = c.get("project");

@@ -3,6 +3,7 @@ import type { ContentfulStatusCode } from "hono/utils/http-status";
 import { z } from "zod";
 import { jsonBodyError } from "../errors.ts";
 import type { Room } from "../resources/memory-budget.ts";
+import { assertStillGood } from "./auth.ts";
 import { parseBody } from "./body.ts";
 import type { AppContext } from "./context.ts";
 import { assertKnownParams } from "./query.ts";
@@ -45,7 +46,17 @@ export async function readJson(c: AppContext, maxBytes = BODY_MAX_BYTES): Promis
 
 /** Reads the body as {@link readJson} does, into memory that the caller releases once it needs nothing more of the body. */
 export async function readJsonInto(room: Room, c: AppContext, maxBytes: number): Promise<unknown> {
-  return parseJson(await readBody(c.env.incoming, { maxBytes, room, clock: c.get("clock") }));
+  return parseJson(await readBodyInto(room, c, maxBytes));
+}
+
+/**
+ * Reads the body, and refuses it when the key was revoked before its last byte came. A client may take half a minute for that, and
+ * a body that it holds back until then could make another key.
+ */
+export async function readBodyInto(room: Room, c: AppContext, maxBytes: number): Promise<Buffer> {
+  const body = await readBody(c.env.incoming, { maxBytes, room, clock: c.get("clock") });
+  assertStillGood(c);
+  return body;
 }
 
 function parseJson(bytes: Uint8Array): unknown {
@@ -63,8 +74,7 @@ function parseJson(bytes: Uint8Array): unknown {
 export async function assertNoOptions(c: AppContext): Promise<void> {
   assertKnownParams(c, []);
   using room = roomFor(c);
-  const clock = c.get("clock");
-  const bytes = await readBody(c.env.incoming, { maxBytes: BODY_MAX_BYTES, room, clock });
+  const bytes = await readBodyInto(room, c, BODY_MAX_BYTES);
   if (bytes.length > 0) parseBody(z.object({}), parseJson(bytes));
 }
 

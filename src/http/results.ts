@@ -11,7 +11,7 @@ import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { Results, ResultsEvent, ResultsQuery } from "../api/results.ts";
 import { RESULT_LIMITS } from "../contract/results.ts";
 import type { Log } from "../telemetry/log.ts";
-import { assertStillGood, type Callers, readerOf } from "./auth.ts";
+import { assertStillGood, readerOf } from "./auth.ts";
 import { integerTooLarge, wrongType } from "./body.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
 import { assertKnownParams, boundedIntegerParam } from "./query.ts";
@@ -20,7 +20,6 @@ import { trackingHeaders } from "./track.ts";
 
 export interface ResultRoutesDeps {
   readonly results: Results;
-  readonly callers: Callers;
   readonly log: Log;
 }
 
@@ -38,11 +37,11 @@ async function answerRows(
   if (c.req.header("accept")?.includes("text/event-stream")) {
     return answerEvents(c, query, deps);
   }
-  const { results, callers, log } = deps;
+  const { results, log } = deps;
   const { outgoing } = c.env;
-  const signal = readerOf(c, callers);
+  const signal = readerOf(c);
   await using reading = await results.open(scopedIdOf(c), query, signal);
-  assertStillGood(c, callers);
+  assertStillGood(c);
   const { batch, rows } = reading;
   const headers = { "content-type": "application/jsonl", "x-batch-status": batch.status };
   if (c.req.method === "HEAD") return c.body(null, 200, headers);
@@ -58,11 +57,11 @@ async function answerRows(
 async function answerEvents(
   c: AppContext,
   query: ResultsQuery,
-  { results, callers, log }: ResultRoutesDeps,
+  { results, log }: ResultRoutesDeps,
 ): Promise<Response> {
   const { outgoing } = c.env;
   const afterLine = lastEventId(c) ?? query.afterLine;
-  const signal = readerOf(c, callers);
+  const signal = readerOf(c);
   using following = await results.follow(scopedIdOf(c), { ...query, afterLine }, signal);
   const { batch, events } = following;
   const headers = {
