@@ -1,5 +1,6 @@
 /** Shows what answers took and cost: by day, project and model. */
 import { USAGE_GROUPS, type UsageGroup, type UsageList, type UsageRow } from "../contract/usage.ts";
+import type { Refusal } from "./api.ts";
 import { chart } from "./chart.ts";
 import { formatCompact, formatCount, formatMoney } from "./format.ts";
 import { type Html, html, untrusted } from "./html.ts";
@@ -9,6 +10,8 @@ const RANGES = [7, 30, 90, 365] as const;
 const DEFAULT_DAYS = 30;
 const DAY_MS = 86_400_000;
 const MAX_ROWS = 500;
+/** The status of the API where a report would have too many sums: the form asks for nothing else that it refuses. */
+const TOO_MANY_SUMS = 400;
 
 export const usagePage: Page = {
   path: "/usage",
@@ -22,12 +25,12 @@ export const usagePage: Page = {
       readFor<UsageList>(asked, `/v1/usage?${params}`),
     ]);
     if (!byDay.ok) return byDay;
-    if (!grouped.ok) return grouped;
+    if (!grouped.ok && grouped.status !== TOO_MANY_SUMS) return grouped;
     const parts = [
       { id: "heading", html: heading(asked, { days, groups, params }) },
       { id: "sums", html: sums(byDay.value.data) },
       { id: "chart", html: dayChart(byDay.value.data, asked.nowMs, days) },
-      { id: "rows", html: table(grouped.value.data, groups) },
+      { id: "rows", html: grouped.ok ? table(grouped.value.data, groups) : noTable(grouped) },
     ];
     return { ok: true, value: { title: "Usage", parts, isOver: true } };
   },
@@ -103,6 +106,9 @@ function dayChart(rows: readonly UsageRow[], nowMs: number, days: number): Html 
     },
   )}</section>`;
 }
+
+const noTable = ({ message }: Refusal): Html =>
+  html`<div id="rows" class="empty"><h2>Too many rows</h2><p>${untrusted(message, 1_000)}</p></div>`;
 
 function table(rows: readonly UsageRow[], groups: readonly UsageGroup[]): Html {
   if (rows.length === 0) {
