@@ -94,9 +94,13 @@ export class AddressGuard {
 /** All allocated IPv6 addresses. Below them lie old forms that still contain IPv4, such as `::127.0.0.1`. */
 const GLOBAL_IPV6 = ipaddr.IPv6.parseCIDR("2000::/3");
 
+/** A machine of Azure reaches the agent of its host there. No other machine does, although the network is a public one. */
+const AGENT_OF_AZURE = "168.63.129.16";
+
 function rangeOf(address: string): string {
   if (!ipaddr.isValid(address)) return "not an address";
   const parsed = ipaddr.parse(address);
+  if (parsed.toString() === AGENT_OF_AZURE) return "agent of the host";
   const range = parsed.range();
   const isStray = parsed.kind() === "ipv6" && range === "unicast" && !parsed.match(GLOBAL_IPV6);
   return isStray ? "reserved" : range;

@@ -231,6 +231,7 @@ test("a bucket at a private address is refused, as an address at once and as a n
     "10.0.0.1",
     "[::1]:9000",
     "169.254.169.254",
+    "168.63.129.16",
     "2130706433",
   ]) {
     const { status, text } = await post(service, path, bucketAt(`http://${host}`));

@@ -30,6 +30,7 @@ test.each([
   "100.64.0.1",
   "127.0.0.1",
   "127.255.255.254",
+  "168.63.129.16",
   "169.254.169.254",
   "172.16.0.1",
   "172.31.255.255",
@@ -69,14 +70,18 @@ test.each([
   await expect(looked(guard, "hook.example")).rejects.toThrow(`hook.example has no public address`);
 });
 
-test.each(["8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2a00:1450:4001::1"])(
-  "%s is public",
-  async (address) => {
-    const guard = new AddressGuard([], { setting, resolve: leadsTo(address) });
-    expect(guard.refusalOf(address)).toBeNull();
-    expect(await looked(guard, "hook.example")).toEqual([address]);
-  },
-);
+test.each([
+  "8.8.8.8",
+  "168.63.129.17",
+  "172.32.0.1",
+  "100.128.0.1",
+  "2606:4700::1111",
+  "2a00:1450:4001::1",
+])("%s is public", async (address) => {
+  const guard = new AddressGuard([], { setting, resolve: leadsTo(address) });
+  expect(guard.refusalOf(address)).toBeNull();
+  expect(await looked(guard, "hook.example")).toEqual([address]);
+});
 
 test("of the addresses of a name only the public ones are tried", async () => {
   const guard = new AddressGuard([], {
