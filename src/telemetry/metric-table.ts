@@ -84,7 +84,7 @@ export const METRICS = {
   },
   batchd_lines_total: {
     type: "counter",
-    help: "Lines whose answer is in the journal; `failed` are those of the error file. `model` is what the batch asked for; after the first 100 models it is `other`.",
+    help: "Lines whose answer is in the journal; `failed` are those of the error file. `model` is what the batch asked for; after the first 100 models of a project it is `other`.",
     labels: ["outcome", "model", "project"],
   },
   batchd_tokens_total: {

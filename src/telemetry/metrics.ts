@@ -57,8 +57,8 @@ export interface Now {
 }
 
 /**
- * The most models with a series of their own. With `*`, clients choose the names, so the number of series needs a
- * bound.
+ * The most models of a project with a series of their own. With `*`, clients choose the names, so the number of series needs
+ * a bound. It is one for each project, because one project must not use up the names of another.
  */
 const MAX_MODELS = 100;
 const MAX_MODEL_LENGTH = 128;
@@ -76,8 +76,8 @@ const CIRCUITS: readonly TargetStatus["circuit"][] = ["closed", "half_open", "op
 export class Metrics {
   readonly #registry = new Registry();
   readonly #targets = new Map<string, TargetMetrics>();
-  /** The models with a series of their own. */
-  readonly #models = new Set<string>();
+  /** The models with a series of their own, by project. */
+  readonly #models = new Map<string, Set<string>>();
   readonly #httpRequests = this.#counter("batchd_http_requests_total");
   readonly #httpSeconds = this.#histogram("batchd_http_request_duration_seconds");
   readonly #memoryHeld = this.#gauge("batchd_memory_held_bytes");
@@ -157,7 +157,7 @@ export class Metrics {
     { bytes, completed, failed, usage }: Flushed,
     { model, project }: LineLabels,
   ): void {
-    const labels = { model: this.#modelLabel(model), project };
+    const labels = { model: this.#modelLabel(model, project), project };
     this.#segments.inc();
     this.#segmentBytes.inc(bytes);
     this.#lines.inc({ outcome: "completed", ...labels }, completed);
@@ -168,11 +168,15 @@ export class Metrics {
     this.#tokens.inc({ kind: "reasoning", ...labels }, usage.reasoningTokens);
   }
 
-  #modelLabel(model: string): string {
-    if (this.#models.has(model)) return model;
-    if (this.#models.size === MAX_MODELS || model.length > MAX_MODEL_LENGTH) return "other";
-    this.#models.add(model);
-    return model;
+  #modelLabel(model: string, project: string): string {
+    // Two names with halves of surrogate pairs would be one label in the text of a scrape, which has each series once.
+    const label = model.toWellFormed();
+    const labels = this.#models.get(project) ?? new Set();
+    this.#models.set(project, labels);
+    if (labels.has(label)) return label;
+    if (labels.size === MAX_MODELS || label.length > MAX_MODEL_LENGTH) return "other";
+    labels.add(label);
+    return label;
   }
 
   journalWriteFailed(): void {

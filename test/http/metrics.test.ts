@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { METRICS } from "../../src/telemetry/metric-table.ts";
 import { Metrics } from "../../src/telemetry/metrics.ts";
 import { version } from "../../src/version.ts";
+import { clientOf } from "../support/projects.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
@@ -207,6 +208,36 @@ test("clients that name ever more models get a bounded number of series", async 
   expect(seen.value("batchd_lines_total", { ...completed, model: "model-0" })).toBe(2);
   expect(seen.value("batchd_lines_total", { ...completed, model: "other" })).toBe(901);
   expect(text.length).toBeLessThan(200_000);
+});
+
+test("a project that names ever more models takes no series from another one, nor doubles any", async () => {
+  await using upstream = await startUpstream();
+  const keys = ["loud", "quiet"].map((name) => ({ name, key: `key-${name}`, project: name }));
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { auth: { keys } },
+  });
+  const run = async (project: string, model: string) => {
+    const openai = clientOf(service.url, `key-${project}`);
+    const file = new File([chatLine("a", "Hello", { model })], "input.jsonl");
+    const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
+    const request = { endpoint: "/v1/chat/completions", completion_window: "24h" } as const;
+    const { id: batch } = await openai.batches.create({ input_file_id, ...request });
+    await service.events.reached("batch.completed", { batch });
+  };
+  // In the text of a scrape, which is UTF-8, both halves of a pair are the same sign.
+  await run("loud", "half-\ud83d");
+  await run("loud", "half-\ude00");
+  for (let n = 0; n < 101; n++) await run("loud", `invented-${n}`);
+  await run("quiet", "model-of-quiet");
+  const seen = await scrape(service);
+  const outcome = "completed";
+  const of = (project: string) => seen.find("batchd_lines_total", { outcome, project });
+  expect(of("quiet")).toMatchObject([{ labels: { model: "model-of-quiet" }, value: 1 }]);
+  expect(of("loud")).toHaveLength(101);
+  expect(of("loud").filter(({ labels }) => labels["model"] === "half-\ufffd")).toMatchObject([
+    { value: 2 },
+  ]);
 });
 
 test("names keep the rules of Prometheus, those of the process too: only counters end in _total", async () => {
