@@ -1,6 +1,9 @@
-/** Reports the end of the connection of a request, and lets it be silent for as long as the answer takes. */
+/** Reports the end of the connection of a request, and bounds its silence: not while the answer is awaited. */
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 
+/** The time for which a connection may be silent, unless a request is being carried out. */
+export const SILENCE_MS = 300_000;
 const KEEP_ALIVE_PROBE_MS = 30_000;
 
 /** Calls `fn` once the answer is sent or its client is gone: at once if that has happened, as its event does not come again. */
@@ -22,4 +25,17 @@ export function abortedByClient(outgoing: ServerResponse): AbortSignal {
 export function allowSilence({ socket }: IncomingMessage): void {
   socket.setTimeout(0);
   socket.setKeepAlive(true, KEEP_ALIVE_PROBE_MS);
+}
+
+/**
+ * Closes the connection of an answer of which its client has read nothing for too long. An answer whose next piece is still to
+ * come may be silent for longer.
+ */
+export function closeUnread(outgoing: ServerResponse): void {
+  outgoing.setTimeout(SILENCE_MS);
+  outgoing.on("timeout", (socket: Socket) => {
+    if (outgoing.writableLength > 0) socket.destroy();
+    // Node does not ring again until something moves.
+    else socket.setTimeout(SILENCE_MS);
+  });
 }

@@ -1,7 +1,8 @@
 /**
  * Passes interactive requests through to a model while the client waits. The answer flows from one connection to the
  * other, no faster than the client reads. The end of one side ends the other. A client that disconnects ends the
- * request upstream. An answer that breaks must break here too, so that it never looks complete.
+ * request upstream, and so does one that reads nothing for too long: it would keep a slot of the upstream. An answer that
+ * breaks must break here too, so that it never looks complete.
  */
 import { pipeline } from "node:stream/promises";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
@@ -13,7 +14,7 @@ import {
 } from "../api/interactive.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Proxied } from "../upstream/upstream.ts";
-import { abortedByClient, allowSilence } from "./connection.ts";
+import { abortedByClient, allowSilence, closeUnread } from "./connection.ts";
 import type { AppContext } from "./context.ts";
 import { readBodyInto, roomFor } from "./json.ts";
 import { deploymentIn } from "./path.ts";
@@ -76,6 +77,7 @@ async function sendOn(
   else onBreak(answer.body.errored);
   outgoing.writeHead(answer.status, { ...passedOn(answer), ...trackingHeaders(c) });
   outgoing.flushHeaders();
+  closeUnread(outgoing);
   await pipeline(answer.body, outgoing).catch(() => {
     if (problem === null) log.debug({ requestId, upstreamRequestId }, "proxy.client_disconnected");
     else log.warn({ requestId, upstreamRequestId, problem }, "proxy.broken");

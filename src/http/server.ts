@@ -20,7 +20,7 @@ import { getRequestListener } from "@hono/node-server";
 import { type Clock, every } from "../clock.ts";
 import { CATALOGUE, PublicError } from "../errors.ts";
 import type { App } from "./app.ts";
-import { whenClosed } from "./connection.ts";
+import { SILENCE_MS, whenClosed } from "./connection.ts";
 import { envelopeOf, retryHeadersOf } from "./errors.ts";
 import { JSON_TYPE, toAsciiJson } from "./json.ts";
 import { joinShortPieces } from "./short-pieces.ts";
@@ -30,7 +30,6 @@ import { inTurn } from "./turns.ts";
 /** The time for idle connections, above the poll intervals of clients and the 60 seconds of common load balancers. */
 const KEEP_ALIVE_MS = 75_000;
 const HEADERS_MS = 90_000;
-const SILENCE_MS = 300_000;
 const REQUEST_DRAIN_MS = 30_000;
 /** The time that answers have to finish when the server closes. */
 export const CLOSE_GRACE_MS = 10_000;

@@ -3,7 +3,6 @@
  * (`holds.ts`), and what others are told of it. Each attempt needs a slot and gives it back, however the attempt ends.
  */
 import { createHash } from "node:crypto";
-import { finished } from "node:stream";
 import { NO_USAGE } from "../batch/batch.ts";
 import type { Outcome, Refused } from "../batch/outcome.ts";
 import type { LaneDemand } from "../batch/slot-share.ts";
@@ -215,7 +214,7 @@ export class Target {
     }
   }
 
-  /** Sends an interactive request. The slot is given back when the last byte has been read. */
+  /** Sends an interactive request. The slot is given back when the last byte has come, whether or not it is read. */
   async proxy(
     slot: Slot<Target>,
     request: UpstreamRequest,
@@ -234,10 +233,9 @@ export class Target {
       answer = await client.proxy(exchange, abort);
       attempted = beginningOf(answer, clock.nowMs());
       if (answer.kind === "proxied") {
-        const { body } = answer;
-        finished(body, () => {
+        void answer.over.then((isWhole) => {
           slot.release();
-          end(body.readableEnded ? attempted.outcome : cutShort(abort));
+          end(isWhole ? attempted.outcome : cutShort(abort));
         });
       } else end(answer);
       return answer;
@@ -301,6 +299,6 @@ function unknownModel(model: string): Outcome {
   return { kind: "answered", status: 404, requestId: null, body, usage: NO_USAGE };
 }
 
-/** Makes the outcome of an answer that was not read to its end. */
+/** Makes the outcome of an answer that did not come to its end. */
 const cutShort = ({ aborted }: AbortSignal): Outcome =>
   aborted ? { kind: "interrupted" } : { kind: "broken", detail: "the answer broke off" };

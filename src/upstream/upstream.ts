@@ -69,6 +69,8 @@ export interface Proxied {
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   /** The body, byte for byte. Destroying it closes the connection. It fails when the answer breaks off. */
   readonly body: Readable;
+  /** Resolves when nothing more comes from the upstream, and says whether the answer is whole. It may not have been read. */
+  readonly over: Promise<boolean>;
 }
 
 /** The sender of lines of a batch, one after the other: a chunk. */

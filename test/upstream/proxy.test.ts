@@ -24,7 +24,7 @@ function proxied(result: ProxyResult): Proxied {
   return result as Proxied;
 }
 
-test("holds its slot until the last byte has been read", async () => {
+test("holds its slot until the last byte has come", async () => {
   const upstream = await modelServer();
   const { route, inFlight } = open([targetAt(upstream, "a")]);
   const answer = proxied(await route.proxy(requestOf("[[slow 4 5]]"), never));

@@ -73,6 +73,7 @@ export class ProxiedAnswer implements Interruptible, Impatient {
   readonly #joined = new Gathered();
   /** The body that the client reads; null until the answer goes on. */
   #body: Readable | null = null;
+  readonly #over = Promise.withResolvers<boolean>();
 
   constructor(options: ProxiedAnswerOptions) {
     this.#options = options;
@@ -113,6 +114,7 @@ export class ProxiedAnswer implements Interruptible, Impatient {
       status,
       headers: redactHeaders(headers, redactor),
       body: this.#body,
+      over: this.#over.promise,
     });
   }
 
@@ -197,7 +199,7 @@ export class ProxiedAnswer implements Interruptible, Impatient {
       this.#passJudged(controller, judged.head, body);
     }
     this.#pushJoined(controller);
-    this.#release();
+    this.#release({ isWhole: true });
     const last = this.#redacted.end();
     if (last.length > 0) this.#body?.push(last);
     this.#body?.push(null);
@@ -227,8 +229,9 @@ export class ProxiedAnswer implements Interruptible, Impatient {
     this.#controller?.abort(ATTEMPT_ENDED);
   }
 
-  #release(): void {
+  #release({ isWhole } = { isWhole: false }): void {
     this.#isOver = true;
+    this.#over.resolve(isWhole);
     this.#timeout.stop();
     offAbort(this.#options.abort, this);
     this.#options.onOver();
