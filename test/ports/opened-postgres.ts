@@ -100,7 +100,6 @@ export class PostgresStores implements AsyncDisposable {
         await this.#close();
         return this.#openOnce(url);
       },
-      [Symbol.asyncDispose]: async () => {},
     };
   }
 

@@ -72,8 +72,7 @@ function testRepeating(): void {
   });
 
   test("deliveries of batches that a replica without deliveries has ended become due, a page at a time", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const ids = [];
     for (let n = 0; n < 2; n++) {
       const { batch } = await finalizingBatch(store);
@@ -110,8 +109,7 @@ function testRepeating(): void {
   });
 
   test("what the code itself throws rolls back, comes out as it is, and leaves the connection usable", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await insertBatch(store);
     const again = { ...batch, id: `${batch.id}x` as typeof batch.id };
     await expect(store.insertBatch(again, { receipt: aReceipt() })).rejects.toThrow(
@@ -139,8 +137,7 @@ function testTimeouts(): void {
 
 function testIntents(): void {
   test("the intents of a batch are locked in one order, by renewals and at its end", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { url } = await postgres!.shared();
     const [first, last] = [aFile(), aFile()].sort((a, b) => (a.blobKey < b.blobKey ? -1 : 1));
     await finalizingBatch(store);
@@ -175,8 +172,7 @@ function testIntents(): void {
 
 function testRenewals(): void {
   test("renewals that overlap lock the rows of their leases in one order", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { url } = await postgres!.shared();
     for (let n = 0; n < 2; n++) await startBatch(store);
     const chunks = [(await claimChunk(store)).lease, (await claimChunk(store)).lease];
@@ -214,8 +210,7 @@ function testRenewals(): void {
 
 function testBudgets(): void {
   test("chunks that wait for the decisions of their project leave connections to everyone else", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { url } = await postgres!.shared();
     const models = Array.from({ length: 6 }, (_, n) => `model-${n}`);
     const { batch } = await startBatch(store, models, { budget: "10" });
@@ -235,8 +230,7 @@ function testBudgets(): void {
   });
 
   test("a raised budget that commits while the old one is about to pause the batch prevents the pause", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { url } = await postgres!.shared();
     const { batch } = await startBatch(store, ["model"], { budget: "1" });
     const { lease } = await claimChunk(store, { model: "model" });

@@ -153,7 +153,7 @@ function testOpening(): void {
   });
 
   test("the leases of others outlive the start of a replica", async () => {
-    await using opened = await open();
+    const opened = await open();
     await startBatch(opened.store);
     const chunk = await claimChunk(opened.store);
     await opened.store.claimIdempotencyKey(PROJECT, "key-1", claimBy("other"));
@@ -182,8 +182,7 @@ function testOpening(): void {
 
 function testTexts(): void {
   test("a text with a NUL character, which PostgreSQL cannot store, is no reason to fail", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const file = aFile({ filename: "a\0b" });
     await insertFile(store, file);
     expect((await store.findFile(file))?.filename).toBe("a\ufffdb");

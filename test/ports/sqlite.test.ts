@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import Database from "better-sqlite3";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test } from "vitest";
 import type { FileId } from "../../src/batch/batch.ts";
 import { lockDataDir } from "../../src/store/sqlite/lock.ts";
 import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/store.ts";
@@ -67,18 +67,16 @@ async function open(): Promise<OpenedStore> {
   const path = join(folder.path, "batchd.db");
   putTables(path);
   let store = await openStore({ path, clock: storeClock });
+  onTestFinished(async () => {
+    await store.close();
+    folder[Symbol.dispose]();
+  });
   return {
-    get store() {
-      return store;
-    },
+    store,
     reopen: async () => {
       await store.close();
       store = await openStore({ path, clock: storeClock });
       return store;
-    },
-    [Symbol.asyncDispose]: async () => {
-      await store.close();
-      folder[Symbol.dispose]();
     },
   };
 }
@@ -87,7 +85,7 @@ describeStore("SQLite", open);
 
 describe("SQLite: opening", () => {
   test("every lease is taken back, and its former holder can write no more", async () => {
-    await using opened = await open();
+    const opened = await open();
     await startBatch(opened.store);
     const chunk = await claimChunk(opened.store);
     await insertBatch(opened.store);
@@ -103,7 +101,7 @@ describe("SQLite: opening", () => {
   });
 
   test("a finalizer's lease is taken back too", async () => {
-    await using opened = await open();
+    const opened = await open();
     await finalizingBatch(opened.store);
     const before = await claimToFinalize(opened.store);
     const store = await opened.reopen();
@@ -112,7 +110,7 @@ describe("SQLite: opening", () => {
   });
 
   test("a delivery that was being made is due again, and counts as attempted", async () => {
-    await using opened = await open();
+    const opened = await open();
     await finalizingBatch(opened.store);
     const announcement = anAnnouncement();
     const lease = await claimToFinalize(opened.store);
@@ -127,7 +125,7 @@ describe("SQLite: opening", () => {
   });
 
   test("a key that was in progress is free again: no process is left to answer it", async () => {
-    await using opened = await open();
+    const opened = await open();
     await opened.store.claimIdempotencyKey(PROJECT, "key-1", claimBy("before"));
     const store = await opened.reopen();
     const state = await store.claimIdempotencyKey(PROJECT, "key-1", claimBy("after"));
@@ -135,7 +133,7 @@ describe("SQLite: opening", () => {
   });
 
   test("a process that opens the store alone gives up all intents: their writers are gone", async () => {
-    await using opened = await open();
+    const opened = await open();
     await opened.store.declareBlobs(["files/a"], 1_000);
     const store = await opened.reopen();
     expect(await store.findGarbage(["files/a"])).toEqual(["files/a"]);
@@ -180,8 +178,7 @@ describe("SQLite: opening", () => {
 
 describe("SQLite: a batch that starts page by page", () => {
   test("a large batch that is cancelled or overtaken while it starts has none of the chunks written so far", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const large = aPlan(Array.from({ length: 2_000 }, () => "llama"));
     const [cancelled, overtaken] = [await insertBatch(store), await insertBatch(store)];
     const [first, second] = [claimBy("a"), claimBy("a")];

@@ -21,18 +21,17 @@ const everything: BatchQuery = { project: PROJECT, limit: 100, after: null };
 
 export function testBatches(open: OpenStore): void {
   test("a batch is found as it was stored", async () => {
-    await using opened = await open();
+    const { store } = await open();
     const batch = aBatch({
       metadata: { customer: "Grüße ☃", "a.b": "" },
       outputExpiresAfterSeconds: 3_600,
     });
-    await opened.store.insertBatch(batch);
-    expect(await opened.store.findBatch({ project: PROJECT, id: batch.id })).toEqual(batch);
+    await store.insertBatch(batch);
+    expect(await store.findBatch({ project: PROJECT, id: batch.id })).toEqual(batch);
   });
 
   test("a batch of one project does not exist for another", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const batch = aBatch({ project: "search" });
     await store.insertBatch(batch);
     expect(await store.findBatch({ project: PROJECT, id: batch.id })).toBeNull();
@@ -43,14 +42,14 @@ export function testBatches(open: OpenStore): void {
   });
 
   test("batches of one millisecond are listed newest first, page by page", async () => {
-    await using opened = await open();
+    const { store } = await open();
     const batches = Array.from({ length: 5 }, () => aBatch());
-    for (const batch of batches) await opened.store.insertBatch(batch);
+    for (const batch of batches) await store.insertBatch(batch);
     const seen: Batch[] = [];
     const more: boolean[] = [];
     let after: BatchQuery["after"] = null;
     do {
-      const page = await opened.store.listBatches({ ...everything, limit: 2, after });
+      const page = await store.listBatches({ ...everything, limit: 2, after });
       seen.push(...(page?.data ?? []));
       more.push(page?.hasMore ?? false);
       after = page?.data.at(-1)?.id ?? null;
@@ -60,8 +59,7 @@ export function testBatches(open: OpenStore): void {
   });
 
   test("a filtered list has the batches that match, page by page, and no others", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const none: BatchFilter = {
       status: null,
       endpoint: null,
@@ -122,8 +120,7 @@ export function testBatches(open: OpenStore): void {
   });
 
   test("a batch is found by the name of its input file, but not of a deleted or foreign one", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const search = "100%_Ünï";
     const [mine, gone, foreign] = [0, 1, 2].map(() => aFile({ filename: `Q1 ${search}.jsonl` }));
     for (const file of [mine, gone, foreign]) {
@@ -146,23 +143,23 @@ export function testBatches(open: OpenStore): void {
   });
 
   test("a cursor that names no batch is told from an empty page", async () => {
-    await using opened = await open();
+    const { store } = await open();
     const batch = aBatch();
-    await opened.store.insertBatch(batch);
+    await store.insertBatch(batch);
     const after = newBatchId(NOW_MS);
-    expect(await opened.store.listBatches({ ...everything, after })).toBeNull();
-    expect(await opened.store.listBatches({ ...everything, after: batch.id })).toEqual({
+    expect(await store.listBatches({ ...everything, after })).toBeNull();
+    expect(await store.listBatches({ ...everything, after: batch.id })).toEqual({
       data: [],
       hasMore: false,
     });
   });
 
   test("a page of no batches still says whether there are any", async () => {
-    await using opened = await open();
+    const { store } = await open();
     const none = { ...everything, limit: 0 };
-    expect(await opened.store.listBatches(none)).toEqual({ data: [], hasMore: false });
-    await opened.store.insertBatch(aBatch());
-    expect(await opened.store.listBatches(none)).toEqual({ data: [], hasMore: true });
+    expect(await store.listBatches(none)).toEqual({ data: [], hasMore: false });
+    await store.insertBatch(aBatch());
+    expect(await store.listBatches(none)).toEqual({ data: [], hasMore: true });
   });
 
   const impossible: [string, Partial<Batch>][] = [
@@ -175,16 +172,15 @@ export function testBatches(open: OpenStore): void {
   ];
   for (const [what, fields] of impossible) {
     test(`the database itself refuses ${what}`, async () => {
-      await using opened = await open();
+      const { store } = await open();
       const batch = aBatch(fields);
-      await expect(opened.store.insertBatch(batch)).rejects.toThrow();
-      expect(await opened.store.findBatch({ project: PROJECT, id: batch.id })).toBeNull();
+      await expect(store.insertBatch(batch)).rejects.toThrow();
+      expect(await store.findBatch({ project: PROJECT, id: batch.id })).toBeNull();
     });
   }
 
   test("open work is counted by status, and what is final or stopping leaves it", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const nothing = { batchCounts: {}, lineCount: 0, firstExpiresAtMs: null };
     expect(await store.countOpenWork()).toEqual(nothing);
     const first = await startBatch(store, ["llama", "qwen"], { expiresAtMs: NOW_MS + 2_000 });
@@ -210,7 +206,7 @@ export function testBatches(open: OpenStore): void {
   });
 
   test("everything is there again after a restart", async () => {
-    await using opened = await open();
+    const opened = await open();
     const { input, batch } = await startBatch(opened.store, ["llama", "qwen"]);
     const { lease } = await claimChunk(opened.store);
     const segment = aSegment({ completed: 4, failed: 1 });
@@ -229,9 +225,9 @@ export function testBatches(open: OpenStore): void {
   });
 
   test("a store that is closed says that it cannot be used", async () => {
-    await using opened = await open();
-    await opened.store.ping();
-    await opened.store.close();
-    await expect(opened.store.ping()).rejects.toThrow();
+    const { store } = await open();
+    await store.ping();
+    await store.close();
+    await expect(store.ping()).rejects.toThrow();
   });
 }

@@ -21,8 +21,7 @@ const blobOf = ({ blobKey, bytes, crc32 }: Segment): Segment => ({ blobKey, byte
 
 export function testChunkClaims(open: OpenStore): void {
   test("what can be claimed is listed for each batch and model, with what is needed to choose", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     expect(await store.listRunnable()).toEqual([]);
     const one = await startBatch(store, ["qwen", "llama", "qwen"], { project: "a", priority: 7 });
     const two = await startBatch(store, ["llama"], { expiresAtMs: NOW_MS + 1_000 });
@@ -48,8 +47,7 @@ export function testChunkClaims(open: OpenStore): void {
   });
 
   test("a model is listed exactly as long as a chunk of it can be claimed", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await startBatch(store, ["qwen", "llama", "qwen", "mistral"]);
     expect(await openRoutes(store)).toEqual(["llama", "mistral", "qwen"]);
 
@@ -63,8 +61,7 @@ export function testChunkClaims(open: OpenStore): void {
   });
 
   test("lines with an answer are not counted as remaining", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await startBatch(store, ["llama", "llama"]);
     const { lease } = await claimChunk(store);
     await store.recordSegmentIfLeased(lease, aSegment({ completed: 3, failed: 1 }));
@@ -75,8 +72,7 @@ export function testChunkClaims(open: OpenStore): void {
   });
 
   test("lines with the body of an earlier one are not counted as remaining, nor as open", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const duplicates = { lineCount: 480, firstLine: 21 };
     const plan = { ...aPlan(["llama", "llama"]), total: 500, duplicates };
     await insertBatch(store, { deduplicated: { lineCount: 0, firstLine: null } });
@@ -88,8 +84,7 @@ export function testChunkClaims(open: OpenStore): void {
   });
 
   test("a claimed chunk comes with all that is needed to run it", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { input, batch } = await startBatch(store, ["qwen", "llama"]);
     const claimed = await claimChunk(store, { model: "llama" });
     expect(claimed).toEqual({
@@ -109,8 +104,7 @@ export function testChunkClaims(open: OpenStore): void {
   });
 
   test("each chunk is claimed by one worker, in order, for the batch and model that it asks for", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const other = await startBatch(store, ["llama"]);
     const { batch } = await startBatch(store, ["llama", "qwen", "llama"]);
     const claim = (owner: string, model: string) =>
@@ -129,8 +123,7 @@ export function testChunkClaims(open: OpenStore): void {
   });
 
   test("one claim takes chunks of several batches and models, as many as are wanted of each", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const one = await startBatch(store, ["llama", "qwen", "llama", "llama"]);
     const two = await startBatch(store, ["llama"]);
     const over = await startBatch(store, ["llama"], { expiresAtMs: NOW_MS });
@@ -158,8 +151,7 @@ export function testChunkClaims(open: OpenStore): void {
   });
 
   test("claims of several workers at once share out the chunks, each of them once", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const batches = [];
     for (let n = 0; n < 4; n++) batches.push(await startBatch(store, Array(6).fill("llama")));
     const wanted = batches.map(({ batch }) => ({ batchId: batch.id, model: "llama", count: 2 }));
@@ -178,8 +170,7 @@ export function testChunkClaims(open: OpenStore): void {
   });
 
   test("chunks that were held before are claimed with their segments, each with its own", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama", "llama", "llama"]);
     const wanted = [{ batchId: batch.id, model: "llama", count: 3 }];
     const [first, second] = await store.claimChunks({
@@ -199,8 +190,7 @@ export function testChunkClaims(open: OpenStore): void {
   });
 
   test("a chunk is not handed out once the window of its batch is over", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama"]);
     const claim = { ...claimBy("worker"), batchId: batch.id, model: "llama" };
 
@@ -210,8 +200,7 @@ export function testChunkClaims(open: OpenStore): void {
   });
 
   test("a batch is open from its creation to its last line, and known to be sending while a chunk is held", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await insertBatch(store);
     expect(await store.listOpenBatches()).toEqual([
       {

@@ -31,8 +31,7 @@ export function testChunks(open: OpenStore): void {
 
 function testJournal(open: OpenStore): void {
   test("a segment and its counts are recorded together", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama", "llama"]);
     const [one, two] = [await claimChunk(store), await claimChunk(store)];
     const first = aSegment({ completed: 3, failed: 1, usage });
@@ -59,8 +58,7 @@ function testJournal(open: OpenStore): void {
   });
 
   test("failures are counted by status and code with their segment, once, and go with it", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama", "llama"]);
     const [one, two] = [await claimChunk(store), await claimChunk(store)];
     const bad = { status: 400, code: "bad" };
@@ -97,8 +95,7 @@ function testJournal(open: OpenStore): void {
   });
 
   test("the next holder of a chunk gets the segments of the earlier ones, oldest first", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await startBatch(store, ["llama", "llama"]);
     const first = await claimChunk(store);
     const neighbour = await claimChunk(store);
@@ -115,8 +112,7 @@ function testJournal(open: OpenStore): void {
   });
 
   test("counts that cannot be true are refused together with their segment", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store);
     const { lease } = await claimChunk(store);
     const tooMany = aSegment({ completed: 11 });
@@ -130,8 +126,7 @@ function testJournal(open: OpenStore): void {
 
 function testClosing(open: OpenStore): void {
   test("a batch moves to finalizing with its last open chunk, in the same step", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama", "llama"]);
     const [one, two] = [await claimChunk(store), await claimChunk(store)];
     expect(await at(store, NOW_MS + 1).closeChunkIfLeased(two.lease, null)).toBe(true);
@@ -145,8 +140,7 @@ function testClosing(open: OpenStore): void {
   });
 
   test("a batch moves to finalizing once, in whatever order and however close together its chunks are closed", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     for (let round = 0; round < 10; round++) {
       const { batch } = await startBatch(store, Array<string>(12).fill("llama"));
       const claimed = [];
@@ -164,8 +158,7 @@ function testClosing(open: OpenStore): void {
   });
 
   test("a chunk left open by a worker without a lease keeps its batch in progress", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama", "llama"]);
     const [one, two] = [await claimChunk(store), await claimChunk(store)];
     await store.releaseChunkIfLeased(one.lease);
@@ -174,8 +167,7 @@ function testClosing(open: OpenStore): void {
   });
 
   test("a closed chunk takes no more segments and is never claimed again", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama", "qwen"]);
     const { lease } = await claimChunk(store);
     await store.closeChunkIfLeased(lease, null);

@@ -52,8 +52,7 @@ export function testDeleting(open: OpenStore): void {
 
 function testEnded(open: OpenStore): void {
   test("a deleted batch is gone for clients with its results and its deliveries, and not its input", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch, input, output, error } = await completedBatch(store);
     const other = await completedBatch(store);
     expect(await store.deleteBatchIfPresent(scoped(batch), KEEP_INPUT)).toBe(true);
@@ -74,8 +73,7 @@ function testEnded(open: OpenStore): void {
   });
 
   test("the input goes with its batch when it is asked for, unless another batch reads it", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch, input } = await completedBatch(store);
     await startBatch(store, ["llama"], { inputFileId: input.id });
     expect(await store.deleteBatchIfPresent(scoped(batch), { withInput: true })).toBe(true);
@@ -84,7 +82,7 @@ function testEnded(open: OpenStore): void {
   });
 
   test("its rows go once, as a whole, and no other rows", async () => {
-    await using opened = await open();
+    const opened = await open();
     const { store } = opened;
     const { batch } = await completedBatch(store);
     const other = await finalizingBatch(store);
@@ -103,8 +101,7 @@ function testEnded(open: OpenStore): void {
   });
 
   test("a list goes on behind a batch that was deleted", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const batches = [];
     for (let n = 0; n < 3; n++) batches.push((await insertBatch(store)).batch);
     const [oldest, middle, newest] = batches as [Batch, Batch, Batch];
@@ -115,8 +112,7 @@ function testEnded(open: OpenStore): void {
   });
 
   test("a batch that is unknown, or of another project, is not deleted", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch, output } = await completedBatch(store);
     const foreign = { project: "other", id: batch.id };
     expect(await store.deleteBatchIfPresent(foreign, { withInput: true })).toBe(false);
@@ -127,8 +123,7 @@ function testEnded(open: OpenStore): void {
   });
 
   test("the input of another project that a batch names is left alone", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const foreign: StoredFile = aFile({ project: "other" });
     await insertFile(store, foreign);
     const { batch } = await insertBatch(store, { inputFileId: foreign.id });
@@ -139,8 +134,7 @@ function testEnded(open: OpenStore): void {
 
 function testOpen(open: OpenStore): void {
   test("an open batch is cancelled, and its rows wait for the holder of its last chunk", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama", "llama"]);
     const held = await claimChunk(store);
     expect(await store.deleteBatchIfPresent(scoped(batch), KEEP_INPUT)).toBe(true);
@@ -159,8 +153,7 @@ function testOpen(open: OpenStore): void {
   });
 
   test("a chunk whose holder is gone does not keep a deleted batch", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store);
     await claimChunk(store);
     await store.deleteBatchIfPresent(scoped(batch), KEEP_INPUT);
@@ -169,8 +162,7 @@ function testOpen(open: OpenStore): void {
   });
 
   test("a validator or a finalizer at work has lost its lease, and ends nothing", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const validated = (await insertBatch(store)).batch;
     const validation = await store.claimBatchToValidate(claimBy("validator"));
     await store.deleteBatchIfPresent(scoped(validated), KEEP_INPUT);
@@ -190,8 +182,7 @@ function testOpen(open: OpenStore): void {
   });
 
   test("a batch whose window is over is deleted while it ends", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama"], { expiresAtMs: NOW_MS + 10 });
     await at(store, NOW_MS + 10).stopExpiredBatches();
     expect(await store.deleteBatchIfPresent(scoped(batch), KEEP_INPUT)).toBe(true);

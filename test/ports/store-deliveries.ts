@@ -81,8 +81,7 @@ async function batchWithDelivery(store: Store, delivery: NewDelivery) {
 function testCreated(open: OpenStore): void {
   for (const [status, end] of Object.entries(ENDINGS)) {
     test(`a delivery that a batch was created with waits until the batch is ${status}`, async () => {
-      await using opened = await open();
-      const { store } = opened;
+      const { store } = await open();
       const delivery = aDelivery({ credentials: "sealed", location: null, s3: BUCKET });
       const batch = await batchWithDelivery(store, delivery);
       expect(await find(store, batch, delivery)).toMatchObject({
@@ -114,8 +113,7 @@ function testCreated(open: OpenStore): void {
   }
 
   test("a delivery to a place that the batch has already is refused with the batch", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const batch = aBatch();
     const deliveries = [aDelivery(), aDelivery()];
     await expect(store.insertBatch(batch, { deliveries })).rejects.toThrow();
@@ -125,8 +123,7 @@ function testCreated(open: OpenStore): void {
 
 function testAsked(open: OpenStore): void {
   test("a delivery is refused while its batch runs, when it failed, and for another project", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store);
     const insert = (asked = scoped(batch.id)) => store.insertDeliveryIfFinal(asked, aDelivery());
     expect(await insert()).toEqual({ kind: "no_results", status: "in_progress" });
@@ -141,8 +138,7 @@ function testAsked(open: OpenStore): void {
   });
 
   test("of many that ask at once for one place, one gets its delivery; another place is free", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await completedBatch(store);
     const insert = (order: Partial<DeliveryOrder> = {}) =>
       store.insertDeliveryIfFinal(scoped(batch.id), aDelivery(order));
@@ -157,8 +153,7 @@ function testAsked(open: OpenStore): void {
   });
 
   test("the receipt of a delivery is stored with it, or neither", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await completedBatch(store);
     const insert = () => store.insertDeliveryIfFinal(scoped(batch.id), aDelivery(), aReceipt());
     await expect(insert()).rejects.toThrow();
@@ -172,8 +167,7 @@ function testAsked(open: OpenStore): void {
   });
 
   test("the history has the newest first, page by page, and is of one batch of one project", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await completedBatch(store);
     const other = await dueDelivery(store);
     const made = ["a", "b", "c"].map((location) => aDelivery({ location }));
@@ -202,8 +196,7 @@ function testAsked(open: OpenStore): void {
   });
 
   test("a delivery that waits and has left nothing is cancelled at once, for its own project", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch, delivery } = await dueDelivery(store, { credentials: "sealed" });
     const cancel = (project = PROJECT) =>
       store.cancelDeliveryIfOpen(scoped(batch.id, project), delivery.id);
@@ -219,8 +212,7 @@ function testAsked(open: OpenStore): void {
   });
 
   test("the holder of a delivery learns that it is cancelled, and may still have delivered it", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch, delivery } = await dueDelivery(store);
     const cancel = () => store.cancelDeliveryIfOpen(scoped(batch.id), delivery.id);
     const { lease } = await claimOne(store);
@@ -239,8 +231,7 @@ function testAsked(open: OpenStore): void {
   });
 
   test("a cancelled delivery that has left something is due at once, for a runner that cleans up", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch, delivery } = await dueDelivery(store, { credentials: "sealed" });
     const { lease } = await claimOne(store);
     await store.saveDeliveryProgressIfLeased(lease, "half");
@@ -257,8 +248,7 @@ function testAsked(open: OpenStore): void {
 
 function testFiles(open: OpenStore): void {
   test("the bytes of a deleted result stay until its delivery has ended", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { output, error } = await dueDelivery(store);
     for (const { id } of [output, error]) await store.deleteFileIfPresent({ project: PROJECT, id });
     expect(await store.listUnusedFiles(10)).toEqual([]);
@@ -270,8 +260,7 @@ function testFiles(open: OpenStore): void {
   });
 
   test("a batch whose result was deleted has nothing to deliver any more", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch, error } = await completedBatch(store);
     await store.deleteFileIfPresent({ project: PROJECT, id: error.id });
     expect(await store.insertDeliveryIfFinal(scoped(batch.id), aDelivery())).toEqual({

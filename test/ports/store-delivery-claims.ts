@@ -25,8 +25,7 @@ export function testDeliveryClaims(open: OpenStore): void {
 
 function testClaims(open: OpenStore): void {
   test("a claim has the batch, its files and what the attempt before left, and counts as an attempt", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch, output, error, delivery } = await dueDelivery(store, { credentials: "sealed" });
     const first = await claimOne(store);
     expect(first).toMatchObject({
@@ -49,8 +48,7 @@ function testClaims(open: OpenStore): void {
   });
 
   test("of many runners that claim at once, each delivery has one", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await completedBatch(store);
     const made = Array.from({ length: 6 }, (_, i) => aDelivery({ location: `place-${i}` }));
     for (const each of made) await store.insertDeliveryIfFinal(scoped(batch.id), each);
@@ -63,8 +61,7 @@ function testClaims(open: OpenStore): void {
   });
 
   test("deliveries to a busy place wait and hold up no other", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const slow = await dueDelivery(store, { location: "slow" });
     const quick = await dueDelivery(store, { location: "quick" });
     const free = await claimed(store, { busyDestinations: ["location:slow"] });
@@ -73,8 +70,7 @@ function testClaims(open: OpenStore): void {
   });
 
   test("deliveries to buckets of clients wait when there is no room for them", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const bucket = await dueDelivery(store, { location: null, s3: BUCKET, credentials: "sealed" });
     const share = await dueDelivery(store);
     const claim = async (toClientBuckets: boolean) =>
@@ -84,8 +80,7 @@ function testClaims(open: OpenStore): void {
   });
 
   test("deliveries of a project without room to buckets of clients wait and hold up no other", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const bucket = { location: null, s3: BUCKET, credentials: "sealed" };
     const { batch, delivery } = await dueDelivery(store, bucket);
     const share = await dueDelivery(store);
@@ -96,8 +91,7 @@ function testClaims(open: OpenStore): void {
   });
 
   test("a lease that was not renewed is claimed again, and its former holder changes nothing", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch, delivery } = await dueDelivery(store);
     const { lease: stale } = await claimOne(store);
     expect(await claimed(at(store, AFTER_LEASES_MS - 1))).toEqual([]);
@@ -113,8 +107,7 @@ function testClaims(open: OpenStore): void {
   });
 
   test("an attempt that is given back did not count, and is due at once", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await dueDelivery(store);
     const { lease } = await claimOne(store);
     expect(await store.releaseDeliveryIfLeased(lease)).toBe(true);
@@ -134,8 +127,7 @@ async function writesOf(store: Store, lease: DeliveryLease) {
 
 function testEnds(open: OpenStore): void {
   test("a delivery is tried again until its time is over, counted from when it was due", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await dueDelivery(store);
     const again = { ms: HOUR_MS / 2, withinMs: HOUR_MS, error: DOWN };
     const postpone = async () =>
@@ -151,7 +143,7 @@ function testEnds(open: OpenStore): void {
   test.each(["delivered", "failed"] as const)(
     "a delivery that has %s has no credentials and no progress any more, also after a restart",
     async (status) => {
-      await using opened = await open();
+      const opened = await open();
       const { store } = opened;
       const { batch, delivery } = await dueDelivery(store, { credentials: "sealed" });
       const { lease } = await claimOne(store);
@@ -168,8 +160,7 @@ function testEnds(open: OpenStore): void {
   );
 
   test("a deleted batch takes its deliveries with it, and one that has left nothing at once", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch, delivery } = await dueDelivery(store);
     await store.deleteBatchIfPresent(scoped(batch.id), { withInput: false });
     expect(await find(store, batch, delivery)).toBeNull();
@@ -179,8 +170,7 @@ function testEnds(open: OpenStore): void {
   });
 
   test("a delivery of a deleted batch that has begun is cancelled, and the batch stays until it has cleaned up", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await dueDelivery(store, { credentials: "sealed" });
     const { lease } = await claimOne(store);
     await store.saveDeliveryProgressIfLeased(lease, "half");

@@ -37,15 +37,14 @@ export function testFiles(open: OpenStore): void {
   testExpiry(open);
 
   test("a file is found as it was stored", async () => {
-    await using opened = await open();
+    const { store } = await open();
     const file = aFile({ filename: "Grüße ☃.jsonl", bytes: 2 ** 40, expiresAtMs: NOW_MS + 1 });
-    await insertFile(opened.store, file);
-    expect(await opened.store.findFile({ project: PROJECT, id: file.id })).toEqual(file);
+    await insertFile(store, file);
+    expect(await store.findFile({ project: PROJECT, id: file.id })).toEqual(file);
   });
 
   test("a file of one project does not exist for another", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const file = aFile({ project: "search" });
     await insertFile(store, file);
     expect(await store.findFile({ project: PROJECT, id: file.id })).toBeNull();
@@ -56,15 +55,14 @@ export function testFiles(open: OpenStore): void {
   });
 
   test("two files never share an id", async () => {
-    await using opened = await open();
+    const { store } = await open();
     const file = aFile();
-    await insertFile(opened.store, file);
-    await expect(insertFile(opened.store, { ...file, blobKey: "files/other" })).rejects.toThrow();
+    await insertFile(store, file);
+    await expect(insertFile(store, { ...file, blobKey: "files/other" })).rejects.toThrow();
   });
 
   test("a blob is known while a file, a segment or a part names it", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { input } = await startBatch(store);
     const { lease } = await claimChunk(store);
     const segment = aSegment();
@@ -80,11 +78,11 @@ export function testFiles(open: OpenStore): void {
   });
 
   test("a thousand blob keys are one question", async () => {
-    await using opened = await open();
+    const { store } = await open();
     const file = aFile();
-    await insertFile(opened.store, file);
+    await insertFile(store, file);
     const strays = Array.from({ length: 1_000 }, (_, i) => `files/stray-${i}`);
-    expect(await opened.store.findGarbage([...strays, file.blobKey])).toEqual(strays);
+    expect(await store.findGarbage([...strays, file.blobKey])).toEqual(strays);
   });
 }
 
@@ -92,25 +90,25 @@ function testLists(open: OpenStore): void {
   const ids = (files: readonly StoredFile[] | undefined) => files?.map(({ id }) => id);
 
   test("files of one millisecond are listed in the order of their creation, either way", async () => {
-    await using opened = await open();
+    const { store } = await open();
     const files = [aFile(), aFile(), aFile(), aFile()];
-    for (const file of files) await insertFile(opened.store, file);
-    const newestFirst = await opened.store.listFiles(everything);
-    const oldestFirst = await opened.store.listFiles({ ...everything, order: "asc" });
+    for (const file of files) await insertFile(store, file);
+    const newestFirst = await store.listFiles(everything);
+    const oldestFirst = await store.listFiles({ ...everything, order: "asc" });
     expect(ids(oldestFirst?.data)).toEqual(ids(files));
     expect(newestFirst?.data).toEqual(files.toReversed());
   });
 
   for (const order of ["asc", "desc"] as const) {
     test(`pages (${order}) follow each other without a gap and say when there is more`, async () => {
-      await using opened = await open();
+      const { store } = await open();
       const files = Array.from({ length: 5 }, () => aFile());
-      for (const file of files) await insertFile(opened.store, file);
+      for (const file of files) await insertFile(store, file);
       const seen: string[] = [];
       const more: boolean[] = [];
       let after: FileQuery["after"] = null;
       do {
-        const page = await opened.store.listFiles({ ...everything, order, limit: 2, after });
+        const page = await store.listFiles({ ...everything, order, limit: 2, after });
         seen.push(...(ids(page?.data) ?? []));
         more.push(page?.hasMore ?? false);
         after = page?.data.at(-1)?.id ?? null;
@@ -121,34 +119,33 @@ function testLists(open: OpenStore): void {
   }
 
   test("a list can be narrowed to one purpose", async () => {
-    await using opened = await open();
+    const { store } = await open();
     const input = aFile();
     const output = aFile({ purpose: "batch_output" });
     for (const file of [input, output, aFile({ purpose: "vision" })]) {
-      await insertFile(opened.store, file);
+      await insertFile(store, file);
     }
     const query = { ...everything, purpose: "batch_output", after: null } as const;
-    expect(await opened.store.listFiles(query)).toEqual({ data: [output], hasMore: false });
-    expect(await opened.store.listFiles({ ...query, after: input.id, order: "asc" })).toEqual({
+    expect(await store.listFiles(query)).toEqual({ data: [output], hasMore: false });
+    expect(await store.listFiles({ ...query, after: input.id, order: "asc" })).toEqual({
       data: [output],
       hasMore: false,
     });
   });
 
   test("a cursor that names no file is told from an empty page", async () => {
-    await using opened = await open();
+    const { store } = await open();
     const file = aFile();
-    await insertFile(opened.store, file);
-    expect(await opened.store.listFiles({ ...everything, after: newFileId() })).toBeNull();
-    expect(await opened.store.listFiles({ ...everything, after: file.id })).toEqual({
+    await insertFile(store, file);
+    expect(await store.listFiles({ ...everything, after: newFileId() })).toBeNull();
+    expect(await store.listFiles({ ...everything, after: file.id })).toEqual({
       data: [],
       hasMore: false,
     });
   });
 
   test("a script that deletes each page it has read sees every file", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const files = [aFile(), aFile(), aFile()];
     for (const file of files) await insertFile(store, file);
     const [first, second] = files;
@@ -161,8 +158,7 @@ function testLists(open: OpenStore): void {
 
 function testDeletion(open: OpenStore): void {
   test("a deleted file is gone at once, and only once", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const file = aFile();
     await insertFile(store, file);
     expect(await store.deleteFileIfPresent({ project: PROJECT, id: file.id })).toBe(true);
@@ -173,8 +169,7 @@ function testDeletion(open: OpenStore): void {
   });
 
   test("a deleted file is unused until it is forgotten, and then its blob is unknown", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const [kept, first, second] = [aFile(), aFile(), aFile()];
     for (const file of [kept, first, second]) await insertFile(store, file);
     await store.deleteFileIfPresent({ project: PROJECT, id: first.id });
@@ -189,24 +184,22 @@ function testDeletion(open: OpenStore): void {
   });
 
   test("a file that is not deleted cannot be forgotten", async () => {
-    await using opened = await open();
+    const { store } = await open();
     const file = aFile();
-    await insertFile(opened.store, file);
-    await opened.store.forgetFile(file.id);
-    expect(await opened.store.findFile({ project: PROJECT, id: file.id })).toEqual(file);
+    await insertFile(store, file);
+    await store.forgetFile(file.id);
+    expect(await store.findFile({ project: PROJECT, id: file.id })).toEqual(file);
   });
 
   test("a batch that waits for validation does not keep its deleted input", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { input } = await insertBatch(store);
     await store.deleteFileIfPresent({ project: PROJECT, id: input.id });
     expect(await store.listUnusedFiles(10)).toEqual([input]);
   });
 
   test("a replica that validates a batch keeps its deleted input, through the start to the end", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { input, batch } = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("validator"));
     await store.deleteFileIfPresent({ project: PROJECT, id: input.id });
@@ -229,8 +222,7 @@ function testDeletion(open: OpenStore): void {
   });
 
   test("one open batch is enough to keep an input that others have finished with", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { input } = await finalizingBatch(store);
     await finishBatch(store, await claimToFinalize(store), NO_RESULT);
     await startBatch(store, ["llama"], { inputFileId: input.id });
@@ -243,8 +235,7 @@ function testExpiry(open: OpenStore): void {
   const SOON_MS = NOW_MS + 10;
 
   test("an expired file vanishes from lists at once, and its page is filled with others", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const [kept, expiring, forever] = [
       aFile({ expiresAtMs: SOON_MS + 1 }),
       aFile({ expiresAtMs: SOON_MS }),
@@ -263,8 +254,7 @@ function testExpiry(open: OpenStore): void {
   });
 
   test("a file that expires between two pages still marks its place", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const [older, expiring] = [aFile(), aFile({ expiresAtMs: SOON_MS })];
     for (const file of [older, expiring]) await insertFile(store, file);
     const next = { ...everything, after: expiring.id };
@@ -275,8 +265,7 @@ function testExpiry(open: OpenStore): void {
   });
 
   test("files are deleted when their time has come, once, and their blobs are to be removed", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const expired = [aFile({ expiresAtMs: SOON_MS - 1 }), aFile({ expiresAtMs: SOON_MS })];
     const deleted = aFile({ expiresAtMs: SOON_MS });
     const kept = [aFile({ expiresAtMs: SOON_MS + 1 }), aFile()];
@@ -293,8 +282,7 @@ function testExpiry(open: OpenStore): void {
   });
 
   test("an input that expires while its batch runs is kept to the end of the batch", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const input = aFile({ expiresAtMs: SOON_MS });
     await insertFile(store, input);
     await startBatch(store, ["llama"], { inputFileId: input.id });

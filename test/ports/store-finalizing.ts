@@ -24,8 +24,7 @@ export function testFinalizing(open: OpenStore): void {
   testTidying(open);
 
   test("only a batch without open chunks is finalized, the oldest first, by one worker", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await startBatch(store, ["qwen"]);
     const first = await finalizingBatch(store);
     const second = await finalizingBatch(store);
@@ -38,8 +37,7 @@ export function testFinalizing(open: OpenStore): void {
   });
 
   test("chunk journals come in the order of the chunks", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch, segment } = await finalizingBatch(store);
     expect(await store.listChunkJournals(batch.id)).toEqual([
       {
@@ -52,8 +50,7 @@ export function testFinalizing(open: OpenStore): void {
 
 function testFinish(open: OpenStore): void {
   test("a batch completes and publishes its files in one step", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await finalizingBatch(store);
     const before = await store.findBatch({ project: PROJECT, id: batch.id });
     const output = aFile({ purpose: "batch_output", filename: "out.jsonl" });
@@ -72,8 +69,7 @@ function testFinish(open: OpenStore): void {
   });
 
   test("an empty file is no file", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await finalizingBatch(store);
     const output = aFile({ purpose: "batch_output" });
     const lease = await claimToFinalize(store);
@@ -85,8 +81,7 @@ function testFinish(open: OpenStore): void {
   });
 
   test("a batch that shows no files has published none: either both happen or neither", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch, input } = await finalizingBatch(store);
     const lease = await claimToFinalize(store);
     const output = aFile({ purpose: "batch_output" });
@@ -98,8 +93,7 @@ function testFinish(open: OpenStore): void {
   });
 
   test("a finalizer that was overtaken publishes nothing", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await finalizingBatch(store);
     const stale = await claimToFinalize(store);
     const current = await claimToFinalize(at(store, AFTER_LEASES_MS));
@@ -112,8 +106,7 @@ function testFinish(open: OpenStore): void {
   });
 
   test("a finalizer that gave the batch back publishes nothing, and another may go on", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await finalizingBatch(store);
     const released = await claimToFinalize(store);
     expect(await store.releaseBatchIfLeased(released)).toBe(true);
@@ -122,8 +115,7 @@ function testFinish(open: OpenStore): void {
   });
 
   test("a right to validate is no right to finish", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("a"));
     expect(await finishBatch(store, validation!.lease, NO_RESULT)).toBe(false);
@@ -131,8 +123,7 @@ function testFinish(open: OpenStore): void {
   });
 
   test("a final batch is never claimed again", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await finalizingBatch(store);
     await finishBatch(store, await claimToFinalize(store), NO_RESULT);
     at(store, AFTER_LEASES_MS);
@@ -144,8 +135,7 @@ function testFinish(open: OpenStore): void {
 
 function testTidying(open: OpenStore): void {
   test("a final batch is to be tidied until its chunks are forgotten; its counts stay", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch, segment } = await finalizingBatch(store);
     expect(await store.listBatchesToTidy(10)).toEqual([]);
     await finishBatch(store, await claimToFinalize(store), NO_RESULT);
@@ -160,8 +150,7 @@ function testTidying(open: OpenStore): void {
   });
 
   test("batches to tidy come in limited groups, oldest first", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const ids = [];
     for (let i = 0; i < 3; i++) {
       ids.push((await finalizingBatch(store)).batch.id);
@@ -172,8 +161,7 @@ function testTidying(open: OpenStore): void {
   });
 
   test("the chunks of an open batch cannot be forgotten", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama", "qwen"]);
     await store.forgetChunks(batch.id);
     expect(await store.listChunkJournals(batch.id)).toHaveLength(2);

@@ -25,8 +25,7 @@ const EMPTY = aForecast("empty", { etaAtMs: null, queuePosition: null });
 
 export function testForecasts(open: OpenStore): void {
   test("the forecasts of several batches come back as they are, and those of others do not", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await store.recordForecasts([FULL, EMPTY, aForecast("other")], []);
     const found = await store.findForecasts([FULL.batchId, EMPTY.batchId, idOf("unknown")]);
     expect(found).toHaveLength(2);
@@ -36,8 +35,7 @@ export function testForecasts(open: OpenStore): void {
   });
 
   test("a new forecast replaces the former one, and a batch that has ended has none", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await store.recordForecasts([FULL, aForecast("ended", { isAtRisk: true })], []);
     const changed = { ...EMPTY, batchId: FULL.batchId };
     await store.recordForecasts([changed], [idOf("ended"), idOf("unknown")]);
@@ -46,15 +44,13 @@ export function testForecasts(open: OpenStore): void {
   });
 
   test("the batches at risk are listed by their ids", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await store.recordForecasts([FULL, EMPTY], []);
     expect(await store.listBatchesAtRisk()).toEqual([FULL.batchId]);
   });
 
   test("a page of forecasts is recorded at once", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const all = Array.from({ length: 500 }, (_, i) => aForecast(String(i)));
     await store.recordForecasts(all, []);
     await store.recordForecasts(

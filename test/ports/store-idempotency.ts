@@ -50,16 +50,14 @@ export function testIdempotency(open: OpenStore): void {
 
 function testClaims(open: OpenStore): void {
   test("a key is taken once, and is in progress for others", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const states = await Promise.all(Array.from({ length: 10 }, () => claimKey(store)));
     expect(states.filter(({ kind }) => kind === "new")).toHaveLength(1);
     expect(states.filter(({ kind }) => kind === "in_progress")).toHaveLength(9);
   });
 
   test("a key means something in its project only", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     expect(await claimKey(store)).toEqual(NEW);
     expect(await store.claimIdempotencyKey("search", KEY, claimBy("other"))).toEqual(NEW);
     expect(await claimKey(store, NOW_MS, `${KEY} `)).toEqual(NEW);
@@ -68,8 +66,7 @@ function testClaims(open: OpenStore): void {
   });
 
   test("a released key is free at once, and only its owner releases it", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await claimKey(store);
     expect(await store.releaseIdempotencyKeyIfHeld(PROJECT, KEY, "other")).toBe(false);
     expect(await claimKey(store)).toEqual(IN_PROGRESS);
@@ -79,8 +76,7 @@ function testClaims(open: OpenStore): void {
   });
 
   test("a claim that is renewed does not run out, until its owner has lost it", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const renew = (owner: string, nowMs: number) =>
       at(store, nowMs).renewIdempotencyKeyIfHeld(PROJECT, KEY, claimBy(owner));
     await claimKey(store);
@@ -95,8 +91,7 @@ function testClaims(open: OpenStore): void {
   });
 
   test("a key in progress is taken over exactly when its claim has run out", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await claimKey(store);
     expect(await claimKey(store, AFTER_LEASES_MS - 1)).toEqual(IN_PROGRESS);
     expect(await claimKey(store, AFTER_LEASES_MS)).toEqual(NEW);
@@ -107,7 +102,7 @@ function testClaims(open: OpenStore): void {
 function testReceipts(open: OpenStore): void {
   for (const [what, insert] of Object.entries(INSERTS)) {
     test(`the answer that tells of a ${what} is remembered with it, also after a restart`, async () => {
-      await using opened = await open();
+      const opened = await open();
       const receipt = aReceipt();
       await claimKey(opened.store);
       await insert(opened.store, receipt);
@@ -117,16 +112,15 @@ function testReceipts(open: OpenStore): void {
     });
 
     test(`a ${what} that comes without a key answers none`, async () => {
-      await using opened = await open();
-      await claimKey(opened.store);
-      await insert(opened.store);
-      expect(await claimKey(opened.store)).toEqual(IN_PROGRESS);
+      const { store } = await open();
+      await claimKey(store);
+      await insert(store);
+      expect(await claimKey(store)).toEqual(IN_PROGRESS);
     });
   }
 
   test("an answer is not remembered when its object could not be stored", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const [file, batch, upload] = [aFile(), aBatch(), anUpload()];
     await insertFile(store, file);
     await store.insertBatch(batch);
@@ -139,8 +133,7 @@ function testReceipts(open: OpenStore): void {
   });
 
   test("an answered key does not run out with its claim, and is not released", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const receipt = aReceipt();
     await claimKey(store);
     await insertFile(store, aFile(), receipt);
@@ -150,8 +143,7 @@ function testReceipts(open: OpenStore): void {
 
   for (const [what, insert] of Object.entries(INSERTS)) {
     test(`a ${what} whose request has lost its key is not stored`, async () => {
-      await using opened = await open();
-      const { store } = opened;
+      const { store } = await open();
       const [late, winner] = [aReceipt(), aReceipt({ owner: "other", answer: '"b"' })];
       await claimKey(store);
       const claim = claimBy("other");
@@ -166,8 +158,7 @@ function testReceipts(open: OpenStore): void {
   }
 
   test("an object that is refused for its key leaves nothing", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const [file, batch, upload] = [aFile(), aBatch(), anUpload()];
     const pending = anUpload();
     await store.insertUpload(pending);
@@ -191,8 +182,7 @@ function testAge(open: OpenStore): void {
   const OLD_MS = NOW_MS + IDEMPOTENCY_KEY_KEPT_MS;
 
   test("an answer is remembered for exactly 24 hours from the claim, swept or not", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const receipt = aReceipt();
     await claimKey(store);
     await insertFile(store, aFile(), receipt);
@@ -203,8 +193,7 @@ function testAge(open: OpenStore): void {
   });
 
   test("a key that was taken over gets its 24 hours anew", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const receipt = aReceipt();
     await claimKey(store);
     await claimKey(store, AFTER_LEASES_MS);
@@ -214,8 +203,7 @@ function testAge(open: OpenStore): void {
   });
 
   test("a key whose request still renews its claim is not forgotten, however old", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await claimKey(store);
     await at(store, OLD_MS).renewIdempotencyKeyIfHeld(PROJECT, KEY, claimBy(OWNER));
     await at(store, OLD_MS + 1).forgetIdempotencyKeys();
@@ -225,8 +213,7 @@ function testAge(open: OpenStore): void {
   });
 
   test("old keys are forgotten, and only those", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const [old, young] = [aReceipt(), aReceipt({ key: "key-2" })];
     await claimKey(store);
     await claimKey(store, NOW_MS + 1, young.key);

@@ -27,8 +27,7 @@ export function testIntents(open: OpenStore): void {
   testSegments(open);
 
   test("a declared blob is no garbage until its intent runs out and is revoked", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const keys = ["files/a", "parts/b"];
     await store.declareBlobs(keys, 10);
     expect(await at(store, SOON_MS - 1).revokeExpiredIntents(10)).toEqual([]);
@@ -41,8 +40,7 @@ export function testIntents(open: OpenStore): void {
   });
 
   test("intents are revoked in limited groups, those that ran out first", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await store.declareBlobs(["files/late"], 11);
     await store.declareBlobs(["files/early"], 10);
     const later = SOON_MS + 5;
@@ -51,8 +49,7 @@ export function testIntents(open: OpenStore): void {
   });
 
   test("a file, a part or a result whose intent was revoked is not stored, and changes nothing else", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const file = aFile();
     expect(await store.insertFileIfDeclared(file)).toBe(false);
     const upload = anUpload();
@@ -74,8 +71,7 @@ export function testIntents(open: OpenStore): void {
   });
 
   test("an intent is consumed with its row, and not by a row that was refused", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const file = aFile();
     await store.declareBlobs([file.blobKey], 10);
     const upload = anUpload({ expiresAtMs: NOW_MS });
@@ -87,8 +83,7 @@ export function testIntents(open: OpenStore): void {
   });
 
   test("the end of a batch also ends the intent of a result file that has no lines", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await finalizingBatch(store);
     const lease = await claimToFinalize(store);
     const output = aFile();
@@ -103,8 +98,7 @@ export function testIntents(open: OpenStore): void {
 
 function testSegments(open: OpenStore): void {
   test("a segment without a row is no garbage while its lease is held, however long ago it ran out", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await startBatch(store);
     const { lease } = await claimChunk(store);
     const key = segmentKey(lease, 7);
@@ -118,8 +112,7 @@ function testSegments(open: OpenStore): void {
   });
 
   test("a segment of a closed chunk, or of none, is garbage without a row", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { segment, lease } = await finalizingBatch(store);
     const stray = segmentKey(lease, 9);
     const unknown = segmentKey({ ...lease, chunkNumber: 99 }, 0);
@@ -128,8 +121,7 @@ function testSegments(open: OpenStore): void {
   });
 
   test("a removed segment takes its counts and its usage along, and only its own", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store);
     const { lease } = await claimChunk(store);
     const usage = {
@@ -156,8 +148,7 @@ function testSegments(open: OpenStore): void {
   });
 
   test("failures of a chunk are counted until it has a new segment", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await startBatch(store);
     const first = await claimChunk(store);
     expect(first.failureCount).toBe(0);
@@ -171,8 +162,7 @@ function testSegments(open: OpenStore): void {
   });
 
   test("failures of a validation do not count against the finalization", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await insertBatch(store);
     const first = await store.claimBatchToValidate(claimBy("a"));
     await store.countBatchFailureIfLeased(first!.lease);
@@ -184,8 +174,7 @@ function testSegments(open: OpenStore): void {
   });
 
   test("a chunk that is incomplete is opened again, and its batch with it", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch, segment, lease: chunk } = await finalizingBatch(store);
     const lease = await claimToFinalize(store);
     const lost = { chunkNumber: chunk.chunkNumber, lostBlobKeys: [segment.blobKey] };
@@ -203,8 +192,7 @@ function testSegments(open: OpenStore): void {
   });
 
   test("a batch that was cancelled meanwhile is not opened again", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await finalizingBatch(store);
     const lease = await claimToFinalize(store);
     await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id });
@@ -212,8 +200,7 @@ function testSegments(open: OpenStore): void {
   });
 
   test("a batch that ends without results has no files, counts or usage, and says why", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await finalizingBatch(store);
     const lease = await claimToFinalize(store);
     const faults = [{ code: "internal_error", message: "why", param: null, line: null }] as const;

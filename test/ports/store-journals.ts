@@ -11,8 +11,7 @@ const range = (from: number, to: number) =>
 
 export function testJournals(open: OpenStore): void {
   test("chunks from a line on have every later line once and in order, whatever the models, the sample and the line are", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const cases = fc.record({
       runs: fc.array(
         fc.record({
@@ -37,8 +36,7 @@ export function testJournals(open: OpenStore): void {
   });
 
   test("chunks are few for a place in the middle of 20,000, also of a model that ended long before", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const count = 20_000;
     const models = range(1, count).map((n) => (n <= 100 ? "rare" : n % 2 === 0 ? "a" : "b"));
     const batch = await startLines(store, models, { maxLines: 1, isSampled: (i) => i < 3 });
@@ -49,8 +47,7 @@ export function testJournals(open: OpenStore): void {
   });
 
   test("chunks that nothing is written of are left out, where a reader wants records", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const models = range(1, 200).map(() => "a");
     const batch = await startLines(store, models, { maxLines: 1 });
     const wanted = [{ batchId: batch.id, model: "a", count: 200 }];
@@ -67,8 +64,7 @@ export function testJournals(open: OpenStore): void {
   });
 
   test("segments are left out that have no records of the wanted kind, and so are chunks without any other", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const models = range(1, 300).map(() => "a");
     const batch = await startLines(store, models, { maxLines: 10 });
     const wanted = [{ batchId: batch.id, model: "a", count: 30 }];

@@ -20,7 +20,7 @@ const unknown = "key_unknown" as UntrustedId<"key">;
 
 export function testKeys(open: OpenStore): void {
   test("a key is in force from its commit on, also after a restart, and no longer than to its deletion", async () => {
-    await using opened = await open();
+    const opened = await open();
     const key = aKey();
     await opened.store.insertKeyUnlessDeleted(key);
     const store = await opened.reopen();
@@ -35,8 +35,7 @@ export function testKeys(open: OpenStore): void {
   });
 
   test("no key is required before the first one, and always after it, even when none is left", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     expect(await store.findKeysInForce(null)).toMatchObject({ isKeyRequired: false, keys: [] });
     const key = aKey();
     await store.insertKeyUnlessDeleted(key);
@@ -45,8 +44,7 @@ export function testKeys(open: OpenStore): void {
   });
 
   test("a key is in force until exactly its expiry, and is listed after it", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const key = aKey({ expiresAtMs: NOW_MS + 1_000 });
     await store.insertKeyUnlessDeleted(key);
     expect((await at(store, NOW_MS + 999).findKeysInForce(null))?.keys).toHaveLength(1);
@@ -58,8 +56,7 @@ export function testKeys(open: OpenStore): void {
   });
 
   test("keys are read again after every change, and only then", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     let mark: string | null = null;
     const hasChanged = async () => {
       const found = await store.findKeysInForce(mark);
@@ -86,8 +83,7 @@ export function testKeys(open: OpenStore): void {
   });
 
   test("lists come newest first, page by page", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const keys = [aKey(), aKey(), aKey()];
     for (const key of keys) await store.insertKeyUnlessDeleted(key);
     const first = await store.listKeys({ limit: 2, after: null });
@@ -98,8 +94,7 @@ export function testKeys(open: OpenStore): void {
   });
 
   test("a use is recorded for the keys that are named, with the time of the store", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const [used, unused] = [aKey(), aKey()];
     await store.insertKeyUnlessDeleted(used);
     await store.insertKeyUnlessDeleted(unused);
@@ -109,8 +104,7 @@ export function testKeys(open: OpenStore): void {
   });
 
   test("processes that start together agree on one signing key for each purpose", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const offered = ["a", "b", "c", "d"];
     const agreed = await Promise.all(
       offered.map((fresh) => store.agreeOnSigningKey("sessions", fresh)),

@@ -23,8 +23,7 @@ export function testLeases(open: OpenStore): void {
 
 function testChunkLeases(open: OpenStore): void {
   test("a chunk is claimable again exactly when its lease has run out", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store);
     await claimChunk(store);
     const claim = (nowMs: number) =>
@@ -34,8 +33,7 @@ function testChunkLeases(open: OpenStore): void {
   });
 
   test("a worker that was overtaken changes nothing", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store);
     const stale = await claimChunk(store, { owner: "a" });
     const current = await claimChunk(at(store, AFTER_LEASES_MS), { owner: "b" });
@@ -52,8 +50,7 @@ function testChunkLeases(open: OpenStore): void {
   });
 
   test("the same worker's earlier lease is as stale as anybody's", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await startBatch(store);
     const earlier = await claimChunk(store, { owner: "a" });
     await store.releaseChunkIfLeased(earlier.lease);
@@ -63,8 +60,7 @@ function testChunkLeases(open: OpenStore): void {
   });
 
   test("a chunk that was given back takes nothing from its former holder and is free at once", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await startBatch(store);
     const { lease } = await claimChunk(store);
     expect(await store.releaseChunkIfLeased(lease)).toBe(true);
@@ -75,8 +71,7 @@ function testChunkLeases(open: OpenStore): void {
   });
 
   test("of many workers that claim at once, each chunk has one", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(
       store,
       Array.from({ length: 20 }, () => "llama"),
@@ -91,8 +86,7 @@ function testChunkLeases(open: OpenStore): void {
   });
 
   test("of many workers that close their chunks at once, the last moves the batch on", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const models = Array.from({ length: 20 }, () => "llama");
     const { batch } = await startBatch(store, models);
     const claims = [];
@@ -110,8 +104,7 @@ function testChunkLeases(open: OpenStore): void {
 
 function testRenewal(open: OpenStore): void {
   test("a renewed lease is not for others when the old one would have run out", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await startBatch(store);
     const { lease: chunk } = await claimChunk(store);
     const { batch } = await insertBatch(store);
@@ -137,8 +130,7 @@ function testRenewal(open: OpenStore): void {
   });
 
   test("a renewal names the leases that are lost and keeps the others", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await startBatch(store, ["llama", "qwen", "mistral"]);
     const overtaken = (await claimChunk(store, { model: "llama" })).lease;
     const kept = (await claimChunk(store, { model: "qwen" })).lease;
@@ -157,8 +149,7 @@ function testRenewal(open: OpenStore): void {
   });
 
   test("a renewal tells once for each batch that it is to stop, and why", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const expired = await startBatch(store, ["a", "a"], { expiresAtMs: NOW_MS + 10 });
     const cancelled = await startBatch(store, ["b"]);
     await startBatch(store, ["c"]);
@@ -181,8 +172,7 @@ function testRenewal(open: OpenStore): void {
   });
 
   test("a lost lease tells nothing about its batch", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("worker"));
     await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id });
@@ -197,8 +187,7 @@ function testRenewal(open: OpenStore): void {
   });
 
   test("a holder learns with its renewal that the batch of a chunk has a budget", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store);
     const { lease } = await claimChunk(store);
     const renew = () => store.renewLeases({ batches: [], chunks: [lease] }, claimBy("worker"));

@@ -28,8 +28,7 @@ const paused = (store: Store, batch: { readonly id: ScopedId<"batch">["id"] }) =
 
 export function testPausing(open: OpenStore): void {
   test("a paused batch gives out no chunk, and is in no list of open work, until it is resumed", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama", "llama"]);
     await startBatch(store, ["qwen"]);
     const claim = { ...claimBy("worker"), batchId: batch.id, model: "llama" };
@@ -50,8 +49,7 @@ export function testPausing(open: OpenStore): void {
   });
 
   test("a batch is paused once and resumed once", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store);
     expect(await store.resumeBatchIfPaused(scoped(batch))).toBe(false);
     expect(await paused(store, batch)).toBe(true);
@@ -62,8 +60,7 @@ export function testPausing(open: OpenStore): void {
   });
 
   test("a holder learns of a pause with its renewal, keeps its lease, and records what it has", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama"]);
     const other = await startBatch(store, ["qwen"]);
     const held = await claimChunk(store);
@@ -87,8 +84,7 @@ export function testPausing(open: OpenStore): void {
   });
 
   test("a paused batch whose last lines were in flight is finalized", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store);
     const { lease } = await claimChunk(store);
     await paused(store, batch);
@@ -99,8 +95,7 @@ export function testPausing(open: OpenStore): void {
   });
 
   test("a batch that is paused before it is validated is validated, and starts paused", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await insertBatch(store);
     expect(await paused(store, batch)).toBe(true);
     const validation = await store.claimBatchToValidate(claimBy("validator"));
@@ -111,8 +106,7 @@ export function testPausing(open: OpenStore): void {
   });
 
   test("a batch with a sample gives out the chunks of the sample, then pauses, and gives out the others once resumed", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await insertBatch(store, { sample: 20 });
     const validation = await store.claimBatchToValidate(claimBy("validator"));
     const plan = { ...aPlan(["llama", "llama", "llama", "qwen"]), sampleChunkCount: 2 };
@@ -147,8 +141,7 @@ export function testPausing(open: OpenStore): void {
   });
 
   test("a batch that is paused while its sample ends waits for the end of its sample to be looked at", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await insertBatch(store, { sample: 10 });
     const validation = await store.claimBatchToValidate(claimBy("validator"));
     const plan = { ...aPlan(["llama", "llama"]), sampleChunkCount: 1 };
@@ -161,8 +154,7 @@ export function testPausing(open: OpenStore): void {
   });
 
   test("a paused batch expires and is cancelled like any other", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const expiring = (await startBatch(store, ["llama"], { expiresAtMs: SOON_MS })).batch;
     const cancelled = (await startBatch(store, ["llama"])).batch;
     await paused(store, expiring);
@@ -180,8 +172,7 @@ export function testPausing(open: OpenStore): void {
   });
 
   test("a batch without lines to send, unknown, or of another project is not paused", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const finalizing = (await finalizingBatch(store)).batch;
     const cancelled = (await insertBatch(store)).batch;
     await store.cancelBatchIfOpen(scoped(cancelled));

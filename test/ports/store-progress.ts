@@ -23,8 +23,7 @@ const aSample = (completed: number): ProgressSample => ({
 
 export function testProgress(open: OpenStore): void {
   test("latencies are summed up in the commit of their segment, once, and go with it", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama"]);
     expect(await store.findProgress(batch.id)).toEqual({ samples: [], latencyCounts: null });
     const { lease } = await claimChunk(store);
@@ -38,8 +37,7 @@ export function testProgress(open: OpenStore): void {
   });
 
   test("samples are replaced, beside the counters of batches in progress", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama"]);
     const { batch: waiting } = await insertBatch(store);
     const { lease } = await claimChunk(store);
@@ -55,8 +53,7 @@ export function testProgress(open: OpenStore): void {
   });
 
   test("samples from before the last one do not replace it", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama"]);
     const samples = [aSample(1), aSample(9), aSample(10)];
     for (const each of [samples, [aSample(1), aSample(2)], [aSample(10)]]) {
@@ -66,8 +63,7 @@ export function testProgress(open: OpenStore): void {
   });
 
   test("samples go with their batch, and a batch that is gone gets none", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await insertBatch(store);
     const progress = [{ batchId: batch.id, samples: [aSample(1)] }];
     await store.recordSamples(progress);

@@ -35,7 +35,7 @@ async function forgetDeleted(store: Store): Promise<void> {
 
 export function testProjects(open: OpenStore): void {
   test("a project has the rules that it was given last, also after a restart, and one that was never made has none", async () => {
-    await using opened = await open();
+    const opened = await open();
     const former = aProject("search", rulesWith({ files: 1 }));
     const rules = rulesWith({ cost_per_month: "100.00", stored_bytes: 5 });
     expect(await opened.store.putProjectUnlessDeleted(former)).toBe(true);
@@ -48,8 +48,7 @@ export function testProjects(open: OpenStore): void {
   });
 
   test("projects are listed page by page, newest first, and not after an unknown one", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     for (const name of ["a", "b", "c"]) await store.putProjectUnlessDeleted(aProject(name));
     const first = await store.listProjects({ limit: 2, after: null });
     expect([first?.data.map(({ name }) => name), first?.hasMore]).toEqual([["c", "b"], true]);
@@ -59,8 +58,7 @@ export function testProjects(open: OpenStore): void {
   });
 
   test("a project that is being deleted loses its keys and its rules at once, and takes no others", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await store.putProjectUnlessDeleted(aProject("search", rulesWith({ files: 1 })));
     const key = aKey();
     await store.insertKeyUnlessDeleted({ ...key, project: "search" });
@@ -89,8 +87,7 @@ export function testProjects(open: OpenStore): void {
   });
 
   test("a deletion goes on until nothing is left and its time is over, and spares other projects", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const [kept, doomed] = [aFile({ project: "kept" }), aFile({ project: PROJECT })];
     for (const file of [kept, doomed]) await insertFile(store, file);
     await store.insertBatch(aBatch({ project: PROJECT, inputFileId: doomed.id }));
@@ -118,8 +115,7 @@ export function testProjects(open: OpenStore): void {
   });
 
   test("a deletion that ends late spares the next project of the name", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await store.putProjectUnlessDeleted(aProject(PROJECT));
     const file = aFile({ project: PROJECT });
     await insertFile(store, file);

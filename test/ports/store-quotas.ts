@@ -8,8 +8,7 @@ const aSlot = (project = "search") => ({ id: `slot-${++slotCount}`, project });
 
 export function testQuotas(open: OpenStore): void {
   test("of 50 interactive requests at once exactly as many get a slot as there are", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const limits = { limit: 7, ttlMs: 1_000 };
     const taken = await Promise.all(
       Array.from({ length: 50 }, () => store.takeInteractiveSlot(aSlot(), limits)),
@@ -19,8 +18,7 @@ export function testQuotas(open: OpenStore): void {
   });
 
   test("an interactive slot is free again when it is released, or not renewed in time", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const limits = { limit: 2, ttlMs: 1_000 };
     const take = () => store.takeInteractiveSlot(aSlot(), limits);
     const [kept, lost] = [aSlot(), aSlot()];

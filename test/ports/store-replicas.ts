@@ -28,13 +28,12 @@ async function renew(
 
 export function testReplicas(open: OpenStore): void {
   test("a lone replica has everything, whatever it wants", async () => {
-    await using opened = await open();
-    expect(await renew(opened.store, "a", { wanted: 1 })).toBe(12);
+    const { store } = await open();
+    expect(await renew(store, "a", { wanted: 1 })).toBe(12);
   });
 
   test("a replica that comes has its part once the others have renewed theirs", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     expect(await renew(store, "a")).toBe(12);
     expect(await renew(store, "b")).toBe(0);
     expect(await renew(store, "a", { held: 8 })).toBe(6);
@@ -44,8 +43,7 @@ export function testReplicas(open: OpenStore): void {
   });
 
   test("a replica with little to do leaves the rest to the others", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     expect(await renew(store, "idle", { wanted: 1 })).toBe(12);
     expect(await renew(store, "busy")).toBe(0);
     expect(await renew(store, "idle", { wanted: 1 })).toBe(1);
@@ -53,8 +51,7 @@ export function testReplicas(open: OpenStore): void {
   });
 
   test("the part of a replica that is gone is free, at once or when its claim ends", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await renew(store, "a");
     expect(await renew(store, "b")).toBe(0);
     await store.releaseReplica("a");
@@ -64,8 +61,7 @@ export function testReplicas(open: OpenStore): void {
   });
 
   test("the targets have nothing to do with one another", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const demand = { wanted: 4, limit: 4, held: 0 };
     const { shares } = await store.renewReplica(aReplica("a"), [
       { ...demand, target: "cpu" },
@@ -77,8 +73,7 @@ export function testReplicas(open: OpenStore): void {
   });
 
   test("of many replicas that join or renew at once, one alone has the housekeeping", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const owners = Array.from({ length: 8 }, (_, i) => `replica-${i}`);
     const renewAll = () =>
       Promise.all(owners.map((owner) => store.renewReplica(aReplica(owner), [])));

@@ -56,8 +56,7 @@ async function endedBatch(store: Store) {
 
 export function testRuns(open: OpenStore): void {
   test("the summaries of a run come back as the commits kept them", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { id } = await endedBatch(store);
     const run = await store.findRun(id);
     expect(run).toMatchObject({ results: RESULTS, record: null });
@@ -65,8 +64,7 @@ export function testRuns(open: OpenStore): void {
   });
 
   test("the first record of a final batch stays, and an open one has none", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { id } = (await insertBatch(store)).batch;
     expect(await store.keepRunRecord(id, "too early")).toBeNull();
     await startAndEnd(store);
@@ -77,8 +75,7 @@ export function testRuns(open: OpenStore): void {
   });
 
   test("a deleted batch takes its run with it", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { id, project } = await endedBatch(store);
     await store.deleteBatchIfPresent({ id, project }, { withInput: false });
     expect(await store.keepRunRecord(id, "too late")).toBeNull();
@@ -87,8 +84,7 @@ export function testRuns(open: OpenStore): void {
   });
 
   test("a file knows the location that it was copied from", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const copiedFrom = { location: "share", path: "a.jsonl", revision: null };
     const [copied, other] = [aFile({ copiedFrom }), aFile()];
     for (const file of [copied, other]) await insertFile(store, file);

@@ -58,8 +58,7 @@ const scoped = ({ id }: Batch) => ({ project: PROJECT, id });
 
 export function testSources(open: OpenStore): void {
   test("a batch waits while its source is open, then its input is published once and it is validated", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch: source, lease } = await finalizingBatch(store).then(async ({ batch }) => ({
       batch,
       lease: await claimToFinalize(store),
@@ -95,8 +94,7 @@ export function testSources(open: OpenStore): void {
   });
 
   test("waiting batches hold up no other, however many they are, and projects take turns", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const ended = aBatch({ id: "batch_gone" as Batch["id"] });
     const openSource = aBatch({ expiresAtMs: Number.MAX_SAFE_INTEGER });
     await store.insertBatch(openSource);
@@ -115,8 +113,7 @@ export function testSources(open: OpenStore): void {
   });
 
   test("a waiting batch is cancelled, expires and is deleted like any other", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const source = aBatch();
     await store.insertBatch(source);
     const cancelled = await pendingBatch(store, sourceOf(source));
@@ -131,8 +128,7 @@ export function testSources(open: OpenStore): void {
   });
 
   test("the results that an open batch merges keep their bytes when they are deleted", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch, output, error } = await endedBatch(store);
     const merge = {
       inputFileId: batch.inputFileId,
@@ -155,8 +151,7 @@ export function testSources(open: OpenStore): void {
   });
 
   test("nothing is published when the lease, the source, a file of it or the intent is gone, or without room", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch, output, error } = await endedBatch(store);
     const merge = {
       inputFileId: batch.inputFileId,

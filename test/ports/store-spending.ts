@@ -85,8 +85,7 @@ export function testSpending(open: OpenStore): void {
   test.each(BOUNDS)(
     "%s: of many chunks that ask at once exactly as many get a line as fit",
     async (_, budget, quotas) => {
-      await using opened = await open();
-      const { store } = opened;
+      const { store } = await open();
       const { leases } = await chunksOf(store, budget, 9);
       const results = await Promise.all(leases.map((lease) => reserve(store, lease, { quotas })));
       const kinds = results.map(({ kind }) => kind).sort();
@@ -97,8 +96,7 @@ export function testSpending(open: OpenStore): void {
   test.each(BOUNDS)(
     "%s: what was used counts, and the batch pauses when no line fits beside it",
     async (reason, budget, quotas) => {
-      await using opened = await open();
-      const { store } = opened;
+      const { store } = await open();
       const { batch, leases } = await chunksOf(store, budget);
       const [a, b] = leases as [ChunkLease, ChunkLease];
       await store.recordSegmentIfLeased(a, paid(4));
@@ -123,8 +121,7 @@ export function testSpending(open: OpenStore): void {
   );
 
   test("a chunk far from the limit gets room for many lines, and leaves most of it to others", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { leases } = await chunksOf(store, "1000");
     const [a, b] = leases as [ChunkLease, ChunkLease];
     const ask = (lease: ChunkLease) =>
@@ -149,8 +146,7 @@ export function testSpending(open: OpenStore): void {
   });
 
   test("the reservation of a worker that died ends with its lease", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { leases } = await chunksOf(store, "1");
     const [a] = leases as [ChunkLease];
     expect(await reserve(store, a)).toMatchObject({ kind: "granted" });
@@ -160,8 +156,7 @@ export function testSpending(open: OpenStore): void {
   });
 
   test("a worker whose reservation went to others has lost its lease, so that its answers do not count beside theirs", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { leases } = await chunksOf(store, "2", 3);
     const [a, b] = leases as [ChunkLease, ChunkLease];
     expect(await reserve(store, a)).toMatchObject({ kind: "granted" });
@@ -183,8 +178,7 @@ export function testSpending(open: OpenStore): void {
   });
 
   test("projects do not use up the quotas of each other, and yesterday counts no more", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const quotas = { tokensPerDay: 5, costPerMonth: null };
     const { leases } = await chunksOf(store, null);
     const [a] = leases as [ChunkLease];
@@ -198,8 +192,7 @@ export function testSpending(open: OpenStore): void {
   });
 
   test("a client's change holds for a batch that may send lines, and only metadata afterwards", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await chunksOf(store, "1");
     const change = { budget: "2.50", priority: 3, metadata: { a: "b" } };
     expect(await store.updateBatchIfAllowed(batch, change)).toBe(true);

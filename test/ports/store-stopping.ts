@@ -31,8 +31,7 @@ export function testStopping(open: OpenStore): void {
 
 function testCancel(open: OpenStore): void {
   test("a batch that waits for validation is cancelled without having run", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await insertBatch(store);
     expect(await at(store, SOON_MS).cancelBatchIfOpen({ project: PROJECT, id: batch.id })).toBe(
       true,
@@ -56,8 +55,7 @@ function testCancel(open: OpenStore): void {
   });
 
   test("cancelling does not wait for the validator, whose commit comes to nothing", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await insertBatch(store);
     const validation = await store.claimBatchToValidate(claimBy("validator"));
     expect(await at(store, SOON_MS).cancelBatchIfOpen({ project: PROJECT, id: batch.id })).toBe(
@@ -72,8 +70,7 @@ function testCancel(open: OpenStore): void {
   });
 
   test("cancelling closes the chunks that no replica holds and leaves the others to their holders", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama", "llama", "llama"]);
     const held = await claimChunk(store);
     expect(await at(store, SOON_MS).cancelBatchIfOpen({ project: PROJECT, id: batch.id })).toBe(
@@ -97,8 +94,7 @@ function testCancel(open: OpenStore): void {
   });
 
   test("a batch cancelled while it is finalized ends cancelled, with what was written", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await finalizingBatch(store);
     const lease = await claimToFinalize(store);
     expect(await at(store, SOON_MS).cancelBatchIfOpen({ project: PROJECT, id: batch.id })).toBe(
@@ -115,8 +111,7 @@ function testCancel(open: OpenStore): void {
   });
 
   test("a batch is cancelled once, and never when it is final, expired or unknown", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const completed = await finalizingBatch(store);
     await finishBatch(store, await claimToFinalize(store), NO_RESULT);
     const expired = await startBatch(store, ["llama"], { expiresAtMs: SOON_MS });
@@ -136,8 +131,7 @@ function testCancel(open: OpenStore): void {
 
 function testExpiry(open: OpenStore): void {
   test("a batch stops exactly when its window is over, and once", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama"], { expiresAtMs: SOON_MS });
     await startBatch(store, ["qwen"]);
     expect(await at(store, SOON_MS - 1).stopExpiredBatches()).toEqual([]);
@@ -151,8 +145,7 @@ function testExpiry(open: OpenStore): void {
   });
 
   test("an expired batch ends expired once its holders are done", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama", "llama"], { expiresAtMs: SOON_MS });
     const held = await claimChunk(store);
     await at(store, SOON_MS).stopExpiredBatches();
@@ -169,8 +162,7 @@ function testExpiry(open: OpenStore): void {
   });
 
   test("a batch that expires before it is validated ends expired, and its validator is fenced", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await insertBatch(store, { expiresAtMs: SOON_MS });
     const validation = await store.claimBatchToValidate(claimBy("validator"));
     expect(await at(store, SOON_MS).stopExpiredBatches()).toEqual([batch.id]);
@@ -184,8 +176,7 @@ function testExpiry(open: OpenStore): void {
   });
 
   test("a batch that has all its answers, or is cancelled, does not expire", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const finalizing = await finalizingBatch(store, { expiresAtMs: SOON_MS });
     const cancelled = await insertBatch(store, { expiresAtMs: SOON_MS });
     await store.cancelBatchIfOpen({ project: PROJECT, id: cancelled.batch.id });
@@ -199,8 +190,7 @@ function testExpiry(open: OpenStore): void {
 
 function testUnheldChunks(open: OpenStore): void {
   test("chunks of stopping batches are closed when their holder is gone, and only those", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await startBatch(store, ["other"]);
     await claimChunk(store, { model: "other" });
     const { batch } = await startBatch(store, ["llama", "llama"]);
@@ -217,8 +207,7 @@ function testUnheldChunks(open: OpenStore): void {
   });
 
   test("a chunk that is given back by a stopping batch is not for others, but closed", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store);
     const { lease } = await claimChunk(store);
     await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id });

@@ -46,7 +46,7 @@ const aKey = (number: number): NewKey => ({
 
 export function testTombstones(open: OpenStore): void {
   test("a removed file keeps its place in both orders, also after a restart", async () => {
-    await using opened = await open();
+    const opened = await open();
     const { oldest, middle, newest } = await threeFiles(opened.store);
     await removeFile(opened.store, middle.id);
     const store = await opened.reopen();
@@ -57,8 +57,7 @@ export function testTombstones(open: OpenStore): void {
   });
 
   test("a removed batch keeps its place", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const [older, newer] = [aBatch(), aBatch()];
     for (const batch of [older, newer]) await store.insertBatch(batch);
     await removeBatch(store, newer.id);
@@ -67,8 +66,7 @@ export function testTombstones(open: OpenStore): void {
   });
 
   test("a deleted key keeps its place, and so does each key of a deleted project", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const keys = [aKey(1), aKey(2), { ...aKey(3), project: OTHERS }];
     for (const key of keys) await store.insertKeyUnlessDeleted(key);
     const idsAfter = async (after: UntrustedId<"key">) =>
@@ -80,8 +78,7 @@ export function testTombstones(open: OpenStore): void {
   });
 
   test("a deleted project keeps its place, until one of its name is made", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const put = (name: string) =>
       store.putProjectUnlessDeleted({ name, rules: DEFAULT_RULES, createdAtMs: NOW_MS });
     const namesAfter = async (after: string) =>
@@ -97,8 +94,7 @@ export function testTombstones(open: OpenStore): void {
   });
 
   test("the place of a removed object is unknown to all other projects", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { middle } = await threeFiles(store);
     const batch = aBatch();
     await store.insertBatch(batch);
@@ -113,8 +109,7 @@ export function testTombstones(open: OpenStore): void {
   });
 
   test("a place is kept for a day", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { oldest, middle } = await threeFiles(store);
     await removeFile(store, middle.id);
     const page = { ...filesAfter, after: middle.id };

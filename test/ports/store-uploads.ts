@@ -51,8 +51,7 @@ const ENDINGS: Record<string, (store: Store, upload: Upload) => Promise<void>> =
 
 export function testUploads(open: OpenStore): void {
   test("parts count as stored bytes of their project until the upload ends, and exactly", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const upload = await insertUpload(store);
     const other = await insertUpload(store, { project: "other" });
     await insertPart(store, aPart(other, { bytes: 1_000 }));
@@ -73,19 +72,18 @@ export function testUploads(open: OpenStore): void {
   testTidying(open);
 
   test("an upload is found as it was stored", async () => {
-    await using opened = await open();
+    const { store } = await open();
     const upload = anUpload({
       filename: "Grüße ☃.jsonl",
       bytes: 8 * 2 ** 30,
       fileExpiresAfterSeconds: 3_600,
     });
-    await opened.store.insertUpload(upload);
-    expect(await opened.store.findUpload({ project: PROJECT, id: upload.id })).toEqual(upload);
+    await store.insertUpload(upload);
+    expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual(upload);
   });
 
   test("an upload of one project does not exist for another", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const upload = await insertUpload(store, { project: "search" });
     expect(await store.findUpload({ project: PROJECT, id: upload.id })).toBeNull();
     expect(await store.cancelUploadIfPending({ project: PROJECT, id: upload.id })).toBe(false);
@@ -100,18 +98,17 @@ export function testUploads(open: OpenStore): void {
   ];
   for (const [what, fields] of impossible) {
     test(`the database itself refuses ${what}`, async () => {
-      await using opened = await open();
+      const { store } = await open();
       const upload = anUpload(fields);
-      await expect(opened.store.insertUpload(upload)).rejects.toThrow();
-      expect(await opened.store.findUpload({ project: PROJECT, id: upload.id })).toBeNull();
+      await expect(store.insertUpload(upload)).rejects.toThrow();
+      expect(await store.findUpload({ project: PROJECT, id: upload.id })).toBeNull();
     });
   }
 }
 
 function testParts(open: OpenStore): void {
   test("parts that arrive side by side are all kept, each with its own upload", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const [upload, other] = [await insertUpload(store), await insertUpload(store)];
     const parts = Array.from({ length: 10 }, () => aPart(upload));
     const stored = await Promise.all(
@@ -124,7 +121,7 @@ function testParts(open: OpenStore): void {
   });
 
   test("parts are listed in the order of their arrival, also after a restart", async () => {
-    await using opened = await open();
+    const opened = await open();
     const upload = await insertUpload(opened.store);
     expect(await partsOf(opened.store, upload.id)).toEqual([]);
     const parts: UploadPart[] = [];
@@ -135,8 +132,7 @@ function testParts(open: OpenStore): void {
   });
 
   test("an upload takes parts exactly until its time is over, marked or not", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
     const part = aPart(upload);
     expect(await insertPart(at(store, SOON_MS), part)).toBe(false);
@@ -145,17 +141,16 @@ function testParts(open: OpenStore): void {
   });
 
   test("an upload that does not exist takes no part", async () => {
-    await using opened = await open();
+    const { store } = await open();
     const part = aPart(anUpload());
-    expect(await insertPart(opened.store, part)).toBe(false);
-    expect(await opened.store.revokeIntentIfDeclared(part.blobKey)).toBe(true);
-    expect(await opened.store.findGarbage([part.blobKey])).toEqual([part.blobKey]);
+    expect(await insertPart(store, part)).toBe(false);
+    expect(await store.revokeIntentIfDeclared(part.blobKey)).toBe(true);
+    expect(await store.findGarbage([part.blobKey])).toEqual([part.blobKey]);
   });
 
   for (const [status, end] of Object.entries(ENDINGS)) {
     test(`an upload that is ${status} takes no more parts`, async () => {
-      await using opened = await open();
-      const { store } = opened;
+      const { store } = await open();
       const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
       const before = await addPart(store, upload);
       await end(store, upload);
@@ -167,8 +162,7 @@ function testParts(open: OpenStore): void {
 
 function testCompletion(open: OpenStore): void {
   test("an upload completes and publishes its file in one step", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const upload = await insertUpload(store);
     const file = aFile();
     expect(await completeUpload(store, { upload, file })).toBe(true);
@@ -181,8 +175,7 @@ function testCompletion(open: OpenStore): void {
   });
 
   test("an upload whose file cannot be stored stays pending", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const [upload, file] = [await insertUpload(store), aFile()];
     await insertFile(store, file);
     const clash = aFile({ id: file.id });
@@ -192,8 +185,7 @@ function testCompletion(open: OpenStore): void {
   });
 
   test("of two that complete an upload at once, one publishes its file", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const upload = await insertUpload(store);
     const files = [aFile(), aFile()];
     const completed = await Promise.all(
@@ -207,8 +199,7 @@ function testCompletion(open: OpenStore): void {
   });
 
   test("an upload completes exactly until its time is over, marked or not", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
     const file = aFile();
     expect(await completeUpload(at(store, SOON_MS), { upload, file })).toBe(false);
@@ -219,8 +210,7 @@ function testCompletion(open: OpenStore): void {
 
 function testEnding(open: OpenStore): void {
   test("an upload is cancelled once", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const upload = await insertUpload(store);
     expect(await store.cancelUploadIfPending({ project: PROJECT, id: upload.id })).toBe(true);
     expect(await store.cancelUploadIfPending({ project: PROJECT, id: upload.id })).toBe(false);
@@ -231,8 +221,7 @@ function testEnding(open: OpenStore): void {
   });
 
   test("uploads expire exactly when their time is over, and once", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
     await insertUpload(store, { expiresAtMs: SOON_MS + 1 });
     expect(await at(store, SOON_MS - 1).expireUploads()).toEqual([]);
@@ -246,8 +235,7 @@ function testEnding(open: OpenStore): void {
 
   for (const [status, end] of Object.entries(ENDINGS)) {
     test(`an upload that is ${status} stays so`, async () => {
-      await using opened = await open();
-      const { store } = opened;
+      const { store } = await open();
       const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
       await end(store, upload);
       const ended = await store.findUpload({ project: PROJECT, id: upload.id });
@@ -263,8 +251,7 @@ function testEnding(open: OpenStore): void {
 function testTidying(open: OpenStore): void {
   for (const [status, end] of Object.entries(ENDINGS)) {
     test(`the parts of an upload that is ${status} are to be removed, and known until then`, async () => {
-      await using opened = await open();
-      const { store } = opened;
+      const { store } = await open();
       const upload = await insertUpload(store, { expiresAtMs: SOON_MS });
       const { blobKey } = await addPart(store, upload);
       expect(await store.listUploadsToTidy(10)).toEqual([]);
@@ -282,8 +269,7 @@ function testTidying(open: OpenStore): void {
   }
 
   test("uploads to tidy come in limited groups, oldest first, without those that have no parts", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const uploads = [];
     for (let i = 0; i < 3; i++) uploads.push(await insertUpload(store));
     for (const upload of uploads.toReversed()) await addPart(store, upload);
@@ -296,8 +282,7 @@ function testTidying(open: OpenStore): void {
   });
 
   test("the parts of a pending upload cannot be forgotten", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const upload = await insertUpload(store);
     const part = await addPart(store, upload);
     await store.forgetParts(upload.id);

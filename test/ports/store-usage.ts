@@ -41,8 +41,7 @@ async function listed(store: Store, query: UsageQuery): Promise<ProjectUsage[]> 
 
 export function testUsage(open: OpenStore): void {
   test("usage is summed up by model, day and price, in the commit of its segment", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama"], { project: "a" });
     const { lease } = await claimChunk(store);
     const twice = aSegment({ modelUsage: [used()] });
@@ -70,8 +69,7 @@ export function testUsage(open: OpenStore): void {
   });
 
   test("usage of segments that cannot be read any more is taken back", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await startBatch(store, ["llama"]);
     const { lease } = await claimChunk(store);
     const lost = [1, 2].map(() => aSegment({ modelUsage: [used(), used({ model: "qwen" })] }));
@@ -89,8 +87,7 @@ export function testUsage(open: OpenStore): void {
   });
 
   test("usage is listed by project and day, page by page, and each row once", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     for (const project of ["a", "b"]) {
       await startBatch(store, ["llama"], { project });
       const { lease } = await claimChunk(store);

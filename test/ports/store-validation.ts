@@ -26,8 +26,7 @@ export function testValidation(open: OpenStore): void {
     ["enqueued_lines", { enqueuedLines: 25, enqueuedTokens: null }],
     ["enqueued_tokens", { enqueuedLines: null, enqueuedTokens: 25 }],
   ])("of batches that start at once exactly as many do as %s allows", async (quota, quotas) => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const claimed = [];
     for (let i = 0; i < 10; i++) {
       await insertBatch(store);
@@ -44,8 +43,7 @@ export function testValidation(open: OpenStore): void {
   });
 
   test("batches are validated in the order of their creation, each by one worker", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     expect(await store.claimBatchToValidate(claimBy("a"))).toBeNull();
     const first = await insertBatch(store);
     const second = await insertBatch(store);
@@ -57,8 +55,7 @@ export function testValidation(open: OpenStore): void {
   });
 
   test("projects take turns in validation, however many batches one of them has", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     for (let i = 0; i < 3; i++) await insertBatch(store, { project: "many" });
     for (const project of ["zoo", "few", "few"]) await insertBatch(store, { project });
     const order: string[] = [];
@@ -70,8 +67,7 @@ export function testValidation(open: OpenStore): void {
   });
 
   test("the file of another project is no input, at no step, and is not kept for one", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const input = aFile();
     await insertFile(store, input);
     const batch = aBatch({ project: "other", inputFileId: input.id });
@@ -86,16 +82,14 @@ export function testValidation(open: OpenStore): void {
   });
 
   test("a batch whose input was deleted before validation is claimed without input", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { input } = await insertBatch(store);
     await store.deleteFileIfPresent({ project: PROJECT, id: input.id });
     expect((await store.claimBatchToValidate(claimBy("a")))?.input).toBeNull();
   });
 
   test("an input that has expired when its batch is claimed is as good as deleted", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const input = aFile({ expiresAtMs: NOW_MS + 10 });
     await insertFile(store, input);
     for (const _ of ["in time", "too late"]) {
@@ -108,8 +102,7 @@ export function testValidation(open: OpenStore): void {
   });
 
   test("a batch with faults fails and is claimed no more", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await insertBatch(store);
     const claimed = await store.claimBatchToValidate(claimBy("a"));
     expect(
@@ -131,8 +124,7 @@ export function testValidation(open: OpenStore): void {
   });
 
   test("a valid batch starts with all its chunks in one step", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await insertBatch(store);
     const claimed = await store.claimBatchToValidate(claimBy("a"));
     const plan = aPlan(["llama", "qwen", "llama"]);
@@ -154,8 +146,7 @@ export function testValidation(open: OpenStore): void {
   });
 
   test("a batch keeps the default model that its plan settles on", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await insertBatch(store);
     const claimed = await store.claimBatchToValidate(claimBy("a"));
     await store.startBatchIfLeased(claimed!.lease, { ...aPlan(), defaultModel: "qwen" });
@@ -165,17 +156,16 @@ export function testValidation(open: OpenStore): void {
   });
 
   test("a batch of many chunks starts too", async () => {
-    await using opened = await open();
-    const { batch } = await insertBatch(opened.store);
-    const claimed = await opened.store.claimBatchToValidate(claimBy("a"));
+    const { store } = await open();
+    const { batch } = await insertBatch(store);
+    const claimed = await store.claimBatchToValidate(claimBy("a"));
     const plan = aPlan(Array.from({ length: 6_000 }, () => "llama"));
-    await opened.store.startBatchIfLeased(claimed!.lease, plan);
-    expect(await opened.store.listChunkJournals(batch.id)).toHaveLength(6_000);
+    await store.startBatchIfLeased(claimed!.lease, plan);
+    expect(await store.listChunkJournals(batch.id)).toHaveLength(6_000);
   });
 
   test("a validator that was overtaken can neither start nor fail the batch", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { batch } = await insertBatch(store);
     const stale = await store.claimBatchToValidate(claimBy("a"));
     const current = await at(store, AFTER_LEASES_MS).claimBatchToValidate(claimBy("b"));
@@ -191,8 +181,7 @@ export function testValidation(open: OpenStore): void {
   });
 
   test("a validator that gave the batch back cannot write, and anyone may claim it at once", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await insertBatch(store);
     const released = await store.claimBatchToValidate(claimBy("a"));
     expect(await store.releaseBatchIfLeased(released!.lease)).toBe(true);
@@ -203,10 +192,10 @@ export function testValidation(open: OpenStore): void {
   });
 
   test("a validator that was slow, but not overtaken, loses nothing", async () => {
-    await using opened = await open();
-    await insertBatch(opened.store);
-    const claimed = await opened.store.claimBatchToValidate(claimBy("a"));
+    const { store } = await open();
+    await insertBatch(store);
+    const claimed = await store.claimBatchToValidate(claimBy("a"));
     const late = AFTER_LEASES_MS + 1;
-    expect(await at(opened.store, late).startBatchIfLeased(claimed!.lease, aPlan())).toBe(true);
+    expect(await at(store, late).startBatchIfLeased(claimed!.lease, aPlan())).toBe(true);
   });
 }

@@ -77,8 +77,7 @@ const ENDINGS: Record<string, (store: Store, announcements: Announcement[]) => P
 function testOutbox(open: OpenStore): void {
   for (const [status, end] of Object.entries(ENDINGS)) {
     test(`a batch that ends ${status} is told to every webhook, from that moment on`, async () => {
-      await using opened = await open();
-      const { store } = opened;
+      const { store } = await open();
       const announcements = [anAnnouncement(), anAnnouncement({ webhook: "billing" })];
       const batchId = await end(store, announcements);
       const ended = await store.findBatch({ project: PROJECT, id: batchId });
@@ -99,8 +98,7 @@ function testOutbox(open: OpenStore): void {
   }
 
   test("nothing is told of a batch that did not end after all", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const announcements = [anAnnouncement()];
     const { batch } = await finalizingBatch(store);
     const stale = await claimToFinalize(store);
@@ -117,8 +115,7 @@ function testOutbox(open: OpenStore): void {
   });
 
   test("nothing is told of a batch whose files could not be published", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const { input } = await finalizingBatch(store);
     const lease = await claimToFinalize(store);
     const output = aFile({ id: input.id });
@@ -130,8 +127,7 @@ function testOutbox(open: OpenStore): void {
   });
 
   test("a batch is not final before all its announcements are written", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const told = anAnnouncement();
     await completedBatch(store, [told]);
     const announcements = [anAnnouncement(), told];
@@ -155,7 +151,7 @@ function testOutbox(open: OpenStore): void {
   });
 
   test("what is to be told outlives a restart", async () => {
-    await using opened = await open();
+    const opened = await open();
     const announcement = anAnnouncement();
     const { id } = await completedBatch(opened.store, [announcement]);
     const store = await opened.reopen();
@@ -165,8 +161,7 @@ function testOutbox(open: OpenStore): void {
 
 function testClaims(open: OpenStore): void {
   test("of many senders that claim at once, each delivery has one", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const announcements = Array.from({ length: 20 }, () => anAnnouncement());
     await completedBatch(store, announcements);
     const claims = await Promise.all(
@@ -178,8 +173,7 @@ function testClaims(open: OpenStore): void {
   });
 
   test("what is due longest goes first, and no more than asked for", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const [postponed, late, early, latest] = Array.from({ length: 4 }, () => anAnnouncement());
     await completedBatch(store, [postponed!], END_MS);
     // No other delivery is due yet.
@@ -196,8 +190,7 @@ function testClaims(open: OpenStore): void {
   });
 
   test("deliveries to a webhook with enough under way, in any process, wait and hold up no other", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const slow = Array.from({ length: 3 }, () => anAnnouncement({ webhook: "slow" }));
     const quick = anAnnouncement({ webhook: "quick" });
     await completedBatch(store, [...slow, quick]);
@@ -212,8 +205,7 @@ function testClaims(open: OpenStore): void {
   });
 
   test("of many senders that claim at once, no more get deliveries to a webhook than may be under way", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const announcements = Array.from({ length: 20 }, () => anAnnouncement());
     await completedBatch(store, announcements);
     const claimAtOnce = async () => {
@@ -230,8 +222,7 @@ function testClaims(open: OpenStore): void {
   });
 
   test("a delivery is claimable again exactly when its lease has run out, with its attempts counted", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     await completedBatch(store, [anAnnouncement()]);
     expect(await due(store, END_MS)).toMatchObject([{ attemptCount: 0 }]);
     expect(await due(store, AFTER_CLAIM_MS - 1)).toEqual([]);
@@ -241,8 +232,7 @@ function testClaims(open: OpenStore): void {
 
 function testEnds(open: OpenStore): void {
   test("a postponed delivery is due again at its new time, whatever was left of its lease", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const announcement = anAnnouncement();
     await completedBatch(store, [announcement]);
     await due(store, END_MS);
@@ -258,8 +248,7 @@ function testEnds(open: OpenStore): void {
   });
 
   test("a delivery that is over is never due again, and the others stay", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const [over, waiting] = [anAnnouncement(), anAnnouncement()];
     await completedBatch(store, [over, waiting]);
     await due(store, END_MS);
@@ -269,8 +258,7 @@ function testEnds(open: OpenStore): void {
   });
 
   test("a sender that was away beyond its lease does not release the delivery of the next one", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     const announcement = anAnnouncement();
     await completedBatch(store, [announcement]);
     await due(store, END_MS);
