@@ -91,7 +91,7 @@ const POLL_SHARED_EVERY_MS = 4_000;
 export const pollEveryMs = ({ database_url: url }: Pick<Config, "database_url">): number =>
   url === undefined ? POLL_EVERY_MS : POLL_SHARED_EVERY_MS;
 
-/** Returns whether there may be a database: only that of a folder is known to be missing without a look into it. */
+/** Returns whether there may be a database: one in a folder is known to be missing without a look into it. */
 export const hasDatabase = (dir: string, { database_url: url }: Places): boolean =>
   url !== undefined || existsSync(join(dir, SQLITE_FILE));
 
