@@ -2,7 +2,7 @@
 import type { BatchId } from "../../batch/batch.ts";
 import { type StoredProgress, sampleFromStored, storedSample } from "../../batch/progress.ts";
 import type { BatchSamples, RunningProgress } from "../progress.ts";
-import { type Db, write } from "./database.ts";
+import { type Db, writeUnsynced } from "./database.ts";
 import { and, eq, inArray, placeholder, sql } from "./drizzle.ts";
 import { batches, batchProgress } from "./schema.ts";
 
@@ -69,7 +69,7 @@ export class SqliteProgress {
   }
 
   record(progress: readonly BatchSamples[]): void {
-    write(this.#db, () => {
+    writeUnsynced(this.#db, () => {
       for (const { batchId, samples } of progress) {
         this.#statements.record.run({
           batchId,

@@ -2,7 +2,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId } from "../../batch/batch.ts";
 import { isFinalBatch, isToTidy } from "./conditions.ts";
-import type { Db } from "./database.ts";
+import { type Db, writeUnsynced } from "./database.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
 import { batches, chunks, reservations, segments } from "./schema.ts";
 
@@ -63,19 +63,25 @@ export class SqliteTidying {
 
   /**
    * Deletes the segments first, then the chunks, and clears the flag last. A deletion that is cut short is then found
-   * again.
+   * again. So is one that a power cut takes back, and nothing here waits for the disk.
    */
   async forgetChunks(batchId: BatchId): Promise<void> {
-    const { findFinal, forgetDone } = this.#statements;
-    if (findFinal.get({ batchId }) === undefined) return;
+    if (this.#statements.findFinal.get({ batchId }) === undefined) return;
     await this.deleteJournalRows(batchId);
-    forgetDone.run({ batchId });
+    this.#change("forgetDone", batchId);
   }
 
   async deleteJournalRows(batchId: BatchId): Promise<void> {
-    const { forgetSegments, forgetChunks, forgetReservations } = this.#statements;
-    while (forgetSegments.run({ batchId }).changes === SEGMENT_PAGE) await nextTurn();
-    while (forgetChunks.run({ batchId }).changes === CHUNK_PAGE) await nextTurn();
-    forgetReservations.run({ batchId });
+    while (this.#change("forgetSegments", batchId) === SEGMENT_PAGE) await nextTurn();
+    while (this.#change("forgetChunks", batchId) === CHUNK_PAGE) await nextTurn();
+    this.#change("forgetReservations", batchId);
+  }
+
+  /** Returns the number of rows. */
+  #change(
+    statement: "forgetSegments" | "forgetChunks" | "forgetReservations" | "forgetDone",
+    batchId: BatchId,
+  ): number {
+    return writeUnsynced(this.#db, () => this.#statements[statement].run({ batchId }).changes);
   }
 }

@@ -107,7 +107,7 @@ export class SqliteValidation {
   }
 
   claim(claim: Bid, formerProject = ""): ClaimedBatch | null {
-    return write(this.#db, () => {
+    return writeUnsynced(this.#db, () => {
       const row = this.#statements.claim.get({ ...claimValues(claim), formerProject });
       if (row === undefined) return null;
       const input = this.#statements.findInput.get({ ...row, nowMs: claim.nowMs });
