@@ -73,7 +73,7 @@ async function openFor(deps: StorageDeps, places: Places) {
   try {
     return await open(dir, places, deps);
   } catch (cause) {
-    const damage = damageOf(join(dir, SQLITE_FILE), cause);
+    const damage = await damageOf(join(dir, SQLITE_FILE), cause);
     if (damage !== null) return { ok: false, problem: damage.message } as const;
     const problem = `cannot open the data in ${dir}: ${(cause as Error).message}`;
     return { ok: false, problem } as const;

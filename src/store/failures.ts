@@ -9,7 +9,9 @@ export class StoreUnavailable extends Error {
   readonly code = "STORE_UNAVAILABLE";
 
   constructor(cause: unknown) {
-    super("the database cannot be reached, or cannot serve requests", { cause });
+    const { code } = cause as NodeJS.ErrnoException;
+    const because = code === undefined ? "" : ` (${code})`;
+    super(`the database cannot be reached, or cannot serve requests${because}`, { cause });
   }
 }
 

@@ -1,15 +1,13 @@
 /** A database with a damaged page, as a failing disk leaves it. */
-import { spawn, spawnSync } from "node:child_process";
-import { once } from "node:events";
 import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { Client } from "pg";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, expect, test } from "vitest";
 import type { UploadId } from "../../src/batch/batch.ts";
 import { systemClock } from "../../src/clock.ts";
-import { StoreDamaged } from "../../src/store/failures.ts";
+import { StoreDamaged, StoreUnavailable } from "../../src/store/failures.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
@@ -79,39 +77,6 @@ test("a damaged page ends all writes and says once what to do, and no line is lo
   expect(await after.rows(batch.output_file_id)).toHaveLength(20);
 });
 
-const canTrace = spawnSync("strace", ["-f", "-e", "trace=fdatasync", "true"]).status === 0;
-
-describe.skipIf(!canTrace)("where strace is", () => {
-  test.each([
-    ["one read", ":when=1"],
-    ["every read", ""],
-  ])("a disk that fails %s of the database is no damage", async (_, when) => {
-    using folder = temporaryFolder("batchd-failed-read-");
-    await using server = new BatchdProcess(["serve", "--port", "0", "--data-dir", folder.path]);
-    const url = await server.listening();
-    const status = async () => (await fetch(`${url}/v1/files`)).status;
-    expect(await status()).toBe(200);
-    const path = join(folder.path, "batchd.sqlite");
-    const faults = ["-P", path, "-P", `${path}-wal`, "-e", `inject=pread64:error=EIO${when}`];
-    const tracer = spawn("strace", ["-p", String(server.pid), ...faults], { stdio: "pipe" });
-    let traced = "";
-    tracer.stderr.on("data", (text) => {
-      traced += String(text);
-    });
-    await expect.poll(() => traced).toContain("attached");
-    // A commit of another process makes the server read its pages again.
-    const other = new Database(path);
-    other.exec("begin immediate; create table other (n); drop table other; commit");
-    other.close();
-    await expect.poll(() => traced).toContain("INJECTED");
-    tracer.kill("SIGINT");
-    await once(tracer, "close");
-
-    await expect.poll(status).toBe(200);
-    expect((await server.kill("SIGTERM")).stderr).not.toContain("database.damaged");
-  });
-});
-
 test("after damage no call is believed, so that no file is removed which the backup names", async () => {
   using folder = temporaryFolder("batchd-damage-");
   const path = join(folder.path, "batchd.sqlite");
@@ -119,15 +84,18 @@ test("after damage no call is believed, so that no file is removed which the bac
   if (!first.ok) throw new Error(first.problem);
   await first.store.close();
   damageTable(folder.path, "idempotency_keys");
-  const opened = await openSqliteStore({ path, clock: systemClock });
+  const found = Promise.withResolvers<StoreDamaged>();
+  const opened = await openSqliteStore({ path, clock: systemClock, onDamaged: found.resolve });
   if (!opened.ok) throw new Error(opened.problem);
   const { store } = opened;
   await using _ = { [Symbol.asyncDispose]: () => store.close() };
   expect(await store.findGarbage(["files/x"])).toEqual(["files/x"]);
   const parts = store.partPages("upload_x" as UploadId);
   await expect(store.claimIdempotencyKey(PROJECT, "key", claimBy("one"))).rejects.toThrow(
-    StoreDamaged,
+    StoreUnavailable,
   );
+  await expect(store.findGarbage(["files/x"])).rejects.toThrow(StoreUnavailable);
+  await found.promise;
   await expect(store.findGarbage(["files/x"])).rejects.toThrow(StoreDamaged);
   await expect(store.listUnusedFiles(1)).rejects.toThrow(StoreDamaged);
   await expect(store.ping()).rejects.toThrow(StoreDamaged);

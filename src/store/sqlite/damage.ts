@@ -2,22 +2,23 @@
  * Watches for damage of the database file, which SQLite finds when it reads a page that makes no sense. More writes
  * could spread it, and an index that is wrong could have a file removed that a row still names. So from then on nothing
  * is written, and every call fails, and says what the operator has to do.
- * A read that the disk has failed says the same, but is no damage, and the call may succeed later.
+ * A read that the disk has failed says the same, but is no damage. Until another process has looked at the whole file, nothing is
+ * written either, and every call fails like one to a database that is away.
  * Nothing is lost: answers stay in the journal, and work waits until a server starts on a database that was restored.
  */
 import Database from "better-sqlite3";
 import { StoreDamaged, StoreUnavailable } from "../failures.ts";
 import type { Store } from "../store.ts";
 import type { Db } from "./database.ts";
+import { checkIntegrity } from "./integrity.ts";
 
 export type OnDamaged = (damage: StoreDamaged) => void;
 
-/** Returns what an error of SQLite says about the file at `path`; null if the error is about something else. */
-export function damageOf(path: string, error: unknown): StoreDamaged | null {
+/** Resolves to what an error of SQLite says about the file at `path`; null if the error is about something else. */
+export async function damageOf(path: string, error: unknown): Promise<StoreDamaged | null> {
   if (!saysDamaged(error)) return null;
-  return error.code === MAY_BE_FAILED_READ && isFailedRead(path)
-    ? null
-    : new StoreDamaged(path, error);
+  const isDamaged = !mayBeFailedRead(error) || (await checkIntegrity(path)) === "damaged";
+  return isDamaged ? new StoreDamaged(path, error) : null;
 }
 
 type SqliteError = InstanceType<typeof Database.SqliteError>;
@@ -27,28 +28,16 @@ const saysDamaged = (error: unknown): error is SqliteError =>
   (error.code === "SQLITE_NOTADB" || error.code.startsWith("SQLITE_CORRUPT"));
 
 /** SQLite gives this code to a damaged page, and to one that the disk has failed to read (`SQLITE_IOERR_CORRUPTFS`). */
-const MAY_BE_FAILED_READ = "SQLITE_CORRUPT";
-const UNREADABLE = /unable to get the page\. error code=(\d+)/;
-/** The last byte of the number of every error of a disk. */
-const IOERR = 10;
+const mayBeFailedRead = ({ code }: SqliteError) => code === "SQLITE_CORRUPT";
 
-/**
- * Whether it was the disk that failed, as far as another look at the whole database can tell. The look needs a connection of its
- * own, since the other one may have kept what it read. A plain read of the file would end SQLite's locks on it.
- */
-function isFailedRead(path: string): boolean {
-  try {
-    const database = new Database(path, { readonly: true });
-    try {
-      const found = String(database.pragma("integrity_check(1)", { simple: true }));
-      return found === "ok" || (Number(UNREADABLE.exec(found)?.[1]) & 0xff) === IOERR;
-    } finally {
-      database.close();
-    }
-  } catch (thrown) {
-    return thrown instanceof Database.SqliteError && thrown.code.startsWith("SQLITE_IOERR");
-  }
-}
+/** The codes of a disk that fails, is full, or takes no writes, and of a machine without memory. */
+const OF_MACHINE = /^SQLITE_(?:CANTOPEN|FULL|IOERR|NOMEM|PROTOCOL|READONLY)/;
+
+const isOfMachine = (error: unknown): boolean =>
+  error instanceof Database.SqliteError ? OF_MACHINE.test(error.code) : isOfSystem(error);
+
+/** The sync of the log fails with an error of the system (`wal-sync.ts`). */
+const isOfSystem = (error: unknown): boolean => error instanceof Error && "syscall" in error;
 
 interface Watching {
   readonly onDamaged: OnDamaged;
@@ -56,51 +45,90 @@ interface Watching {
   readonly onFailure: (error: unknown) => void;
 }
 
-/**
- * Returns the methods of `store`, which stop at the first sign of damage. A call that was made before may still succeed.
- */
-export function watchForDamage(db: Db, store: Store, { onDamaged, onFailure }: Watching): Store {
-  let damage: StoreDamaged | null = null;
-  const translate = (error: unknown): unknown => {
-    if (damage !== null) return damage;
-    onFailure(error);
-    damage = damageOf(db.$client.name, error);
-    if (damage === null) return saysDamaged(error) ? new StoreUnavailable(error) : error;
-    db.$client.pragma("query_only = ON");
-    onDamaged(damage);
-    return damage;
-  };
-  const watcher: Watcher = { findDamage: () => damage, translate };
+/** Returns the methods of `store`, which stop at the first sign of damage. A call that was made before may still succeed. */
+export function watchForDamage(db: Db, store: Store, watching: Watching): Store {
+  const watcher = new Watcher(db, watching);
   const watched = Object.entries(store).map(([name, method]) => [name, watch(method, watcher)]);
-  return { ...(Object.fromEntries(watched) as Store), close: () => store.close() };
+  const close = async () => {
+    await watcher.close();
+    await store.close();
+  };
+  return { ...(Object.fromEntries(watched) as Store), close };
+}
+
+class Watcher {
+  readonly #db: Db;
+  readonly #watching: Watching;
+  readonly #closing = new AbortController();
+  #damage: StoreDamaged | null = null;
+  /** The error after which the file is looked at. */
+  #suspicion: SqliteError | null = null;
+  #look: Promise<void> | null = null;
+
+  constructor(db: Db, watching: Watching) {
+    this.#db = db;
+    this.#watching = watching;
+  }
+
+  /** Returns the error with which every call fails at the moment, or null. A look that could not be made is made again. */
+  findTrouble(): Error | null {
+    if (this.#suspicion === null) return this.#damage;
+    this.#look ??= this.#lookAtFile(this.#suspicion);
+    return new StoreUnavailable(this.#suspicion);
+  }
+
+  /** Returns the error of a call for one of SQLite. */
+  translate(error: unknown): unknown {
+    if (this.#damage !== null) return this.#damage;
+    this.#watching.onFailure(error);
+    if (this.#suspicion === null && saysDamaged(error)) {
+      this.#db.$client.pragma("query_only = ON");
+      if (mayBeFailedRead(error)) this.#suspicion = error;
+      else this.#noteDamage(error);
+    }
+    return this.findTrouble() ?? (isOfMachine(error) ? new StoreUnavailable(error) : error);
+  }
+
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await this.#look;
+  }
+
+  async #lookAtFile(suspicion: SqliteError): Promise<void> {
+    const found = await checkIntegrity(this.#db.$client.name, this.#closing.signal);
+    this.#look = null;
+    if (found === null) return;
+    this.#suspicion = null;
+    if (found === "damaged") this.#noteDamage(suspicion);
+    else this.#db.$client.pragma("query_only = OFF");
+  }
+
+  #noteDamage(cause: SqliteError): void {
+    this.#damage = new StoreDamaged(this.#db.$client.name, cause);
+    this.#watching.onDamaged(this.#damage);
+  }
 }
 
 type Method = (...args: never[]) => unknown;
 
-interface Watcher {
-  /** Returns the damage that was found before. */
-  readonly findDamage: () => StoreDamaged | null;
-  readonly translate: (error: unknown) => unknown;
-}
-
 /** What a call returns tells how it fails. So it is made even after damage, when it can change nothing. */
 const watch =
-  (method: Method, { findDamage, translate }: Watcher): Method =>
+  (method: Method, watcher: Watcher): Method =>
   (...args) => {
-    const damage = findDamage();
+    const trouble = watcher.findTrouble();
     const result = method(...args);
     if (result instanceof Promise) {
       return result.then(
         (value: unknown) => {
-          if (damage !== null) throw damage;
+          if (trouble !== null) throw trouble;
           return value;
         },
         (error: unknown) => {
-          throw translate(error);
+          throw watcher.translate(error);
         },
       );
     }
-    return isPaged(result) ? watchPages(result, { findDamage, translate }) : result;
+    return isPaged(result) ? watchPages(result, watcher) : result;
   };
 
 const isPaged = (result: unknown): result is AsyncIterable<unknown> =>
@@ -108,15 +136,15 @@ const isPaged = (result: unknown): result is AsyncIterable<unknown> =>
 
 async function* watchPages(
   pages: AsyncIterable<unknown>,
-  { findDamage, translate }: Watcher,
+  watcher: Watcher,
 ): AsyncGenerator<unknown> {
   try {
     for await (const page of pages) {
-      const damage = findDamage();
-      if (damage !== null) throw damage;
+      const trouble = watcher.findTrouble();
+      if (trouble !== null) throw trouble;
       yield page;
     }
   } catch (error) {
-    throw translate(error);
+    throw watcher.translate(error);
   }
 }
