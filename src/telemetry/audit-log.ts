@@ -9,6 +9,7 @@
 import { constants } from "node:fs";
 import { appendFile } from "node:fs/promises";
 import { type Clock, sleep } from "../clock.ts";
+import { printable } from "../printable.ts";
 import type { Log } from "./log.ts";
 
 /** What happened, and who did it. Null stands for what is not known. */
@@ -58,7 +59,9 @@ export class AuditLog {
     const { file, clock } = this.#options;
     const path = file();
     if (path === undefined) return;
-    const line = `${JSON.stringify({ time: new Date(clock.nowMs()).toISOString(), ...entry })}\n`;
+    const json = JSON.stringify({ time: new Date(clock.nowMs()).toISOString(), ...entry });
+    // Some readers end a line at other characters, too, and a terminal obeys some.
+    const line = `${printable(json)}\n`;
     if (path === null) {
       this.#print(line);
       return;

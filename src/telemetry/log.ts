@@ -3,6 +3,7 @@
  * Each line is an event named `noun.verb` with fields.
  */
 import { type DestinationStream, type LoggerOptions, pino, stdTimeFunctions } from "pino";
+import { printableLines } from "../printable.ts";
 import { isDamaged } from "../store/failures.ts";
 import type { LOG_EVENTS } from "./log-events.ts";
 import { readableLine } from "./readable-line.ts";
@@ -43,7 +44,8 @@ export function createRedactedLog(
   { redact, isForPeople }: RedactedLogOptions,
 ): LeveledLog {
   const { stderr } = process;
-  const shape = isForPeople ? readableLine : (line: string) => line;
+  // A terminal shows a log that was written for programs, too.
+  const shape = isForPeople ? readableLine : printableLines;
   let dropped = 0;
   const write = (line: string) => {
     if (stderr.writableLength < WAITING_MAX_BYTES) stderr.write(shape(redact(line)));

@@ -230,6 +230,14 @@ test("one request cannot write two lines, whatever its path holds", async () => 
   expect(entries().some(({ action }) => action === "forged")).toBe(false);
 });
 
+test("a path with line breaks of Unicode, or orders to a terminal, leaves one plain line", async () => {
+  const text = "a\u2028b\u2029c\u0085d\u009b2Je\u202ef\u{e0041}";
+  const asked = await ask("writer", "DELETE", `/v1/files/${encodeURIComponent(text)}`);
+  expect((await entryOf(asked))["object"]).toBe(text);
+  // Python's `splitlines` would end a line there, and half of one is no JSON.
+  expect(readFileSync(file, "utf8").replaceAll(/[\n\x20-\x7e]/g, "")).toBe("");
+});
+
 test("goes on after a rotation by renaming and by truncating, with whole lines", async () => {
   const rotated = `${file}.1`;
   renameSync(file, rotated);

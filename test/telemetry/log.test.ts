@@ -1,5 +1,9 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { LOG_EVENTS } from "../../src/telemetry/log-events.ts";
+import { BatchdProcess } from "../support/process.ts";
 import { chatLine, chatLines, startTestService } from "../support/service.ts";
 import { isSource, readSources } from "../support/source-tree.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -31,6 +35,23 @@ test("a file and a batch can be traced back to the request that made them", asyn
     service.events.all.find((each) => each.event === event)?.["requestId"];
   expect(requestIdOf("file.stored")).toBe(uploaded.response.headers.get("x-request-id"));
   expect(requestIdOf("batch.created")).toBe(created.response.headers.get("x-request-id"));
+});
+
+test("what a client has written breaks no line of the log, and orders nothing of a terminal", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "batchd-log-"));
+  await using server = new BatchdProcess(["serve", "--port", "0", "--data-dir", folder]);
+  const input_file_id = "file-\u2028a\u0085b\u009b2Jc\u202ed";
+  const answer = await fetch(`${await server.listening()}/v1/batches`, {
+    method: "POST",
+    body: JSON.stringify({ input_file_id, endpoint: "/v1/chat/completions" }),
+  });
+  expect(answer.status).toBe(200);
+  await server.logged("batch.created");
+  const { stderr } = await server.kill("SIGTERM");
+  await rm(folder, { recursive: true });
+  const created = stderr.split("\n").find((line) => line.includes('"event":"batch.created"'));
+  expect(JSON.parse(created ?? "")).toMatchObject({ input: input_file_id });
+  expect(created).toMatch(/^[\x20-\x7e]+$/);
 });
 
 test("every event that is documented is one that the server logs", () => {
