@@ -109,7 +109,7 @@ export class Server {
     if (elsewhere) {
       return `${this.url} sends requests on to ${truncate(elsewhere)}. Name the address there with --url or BATCHD_URL`;
     }
-    const advice = this.#adviceFor(error.status);
+    const advice = this.#adviceFor(error);
     return advice === null ? messageOf(error) : `${messageOf(error)} ${advice}`;
   }
 
@@ -120,7 +120,8 @@ export class Server {
       : `The proxy in ${proxy} is used with NODE_USE_ENV_PROXY=1`;
   }
 
-  #adviceFor(status: number | undefined): string | null {
+  #adviceFor(error: APIError): string | null {
+    const { status } = error;
     const { keyVariable, apiKey } = this.#settings;
     switch (status) {
       case 401:
@@ -130,7 +131,10 @@ export class Server {
       case 403:
         return `(The key in ${keyVariable} may not do this.)`;
       case 404:
-        return `(At ${this.url}; batchd list and batchd files list show what is there.)`;
+      case 405:
+        return isMissingObject(error)
+          ? `(At ${this.url}; batchd list and batchd files list show what is there.)`
+          : `(At ${this.url}. Is it a server with OpenAI's Batch API? --url or BATCHD_URL names another one.)`;
       case 429:
         return "(Try again later, or ask for a higher quota.)";
       default:
@@ -182,6 +186,13 @@ const isRedirect = ({ status }: APIError) => status !== undefined && status >= 3
 
 const isUnknownRoute = (error: unknown) =>
   error instanceof APIError && (error.status === 404 || error.status === 405);
+
+/** Tells a batch or a file that is not there, in the words of OpenAI or Azure, from a model server that has no batches at all. */
+const isMissingObject = ({ type, code, error }: APIError): boolean => {
+  const { message } = (error ?? {}) as { message?: unknown };
+  if (code === "404") return true;
+  return type === "invalid_request_error" && !String(message).startsWith("Invalid URL ");
+};
 
 /**
  * Returns the message of the server without the status, which the SDK puts in front of it. A page in its place is

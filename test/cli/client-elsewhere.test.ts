@@ -244,6 +244,21 @@ describe("a server without OpenAI's API", () => {
     );
   });
 
+  test.each([
+    ["vLLM", '{"detail":"Not Found"}'],
+    ["llama.cpp", '{"error":{"code":404,"message":"File Not Found","type":"not_found_error"}}'],
+    ["Ollama", "404 page not found"],
+  ])("%s is no place for a file, and the command asks for another address", async (_, body) => {
+    const answer: RequestListener = (request, response) =>
+      request.resume().on("end", () => {
+        response.writeHead(404, { "content-type": "application/json" }).end(body);
+      });
+    const advice = /Is it a server with OpenAI's Batch API\? --url or BATCHD_URL names another one/;
+    for (const args of [["submit", input], ["list"]]) {
+      expect(await run(answer, ...args)).toMatch(advice);
+    }
+  });
+
   test.each(commands)("%s says that the answer is other JSON", async (command) => {
     const stderr = await run(
       (_, response) => {
