@@ -37,7 +37,8 @@ export async function submit(file: string, flags: SubmitFlags, session: Session)
   const { fileId, endpoint } = uploaded;
   const body = { input_file_id: fileId, endpoint, ...commonFields(flags) };
   const batch = await createBatch(body, session).catch((error: unknown) => {
-    complain(`the input file is at the server: batchd submit ${fileId} makes a batch of it`);
+    const again = `batchd submit ${printable(fileId)} --endpoint ${endpoint}`;
+    complain(`the input file is at the server: ${again} makes a batch of it`);
     throw error;
   });
   return goOn(batch, flags, session);

@@ -66,6 +66,15 @@ describe("submit", () => {
     expect(code).toBe(0);
   });
 
+  test("names a command that makes a batch of a file whose batch was refused", async () => {
+    const input = fileOf("refused.jsonl", chatLines(1));
+    const refused = await batchd("submit", input, "--window", "1h");
+    expect(refused.code).toBe(1);
+    const again = /: batchd (submit .*) makes a batch of it/.exec(refused.stderr)?.[1] ?? "";
+    const made = await batchd(...again.split(" "), "--wait");
+    expect([made.code, made.stderr]).toEqual([0, expect.stringContaining("completed: 1 of 1")]);
+  });
+
   test("writes answers and failed lines to two files, and ends with 3 if a line failed", async () => {
     const input = fileOf("some-fail.jsonl", [chatLine("a", "Hi"), chatLine("b", "[[status 400]]")]);
     const { code, stdout, stderr } = await batchd("submit", input, "-o", pathOf("some.jsonl"));
