@@ -61,6 +61,14 @@ export async function sayEach<T>(
   return OK;
 }
 
+/** Says that a command has made a new database: what was made in a wrong folder would be looked for in vain. */
+export function tellOfNew({ begunIn }: Administration): void {
+  if (begunIn === null) return;
+  complain(
+    `note: no server has used ${begunIn} yet. The server that is to know of this needs it as its data folder`,
+  );
+}
+
 /** Prints an error that a client of the API would get in the same case. */
 export async function reporting(act: () => Promise<void>): Promise<number> {
   try {

@@ -18,6 +18,7 @@ import {
   type ListFlags,
   reporting,
   sayEach,
+  tellOfNew,
 } from "./administration-output.ts";
 
 interface CreateFlags extends Overrides {
@@ -49,7 +50,8 @@ export function addKeyCommands(program: Command, { withOptions, run, begin }: Co
     .action((id: string, flags: Overrides) => run(flags, (opened) => revoke(id, opened)));
 }
 
-async function create(flags: CreateFlags, { keys, clock }: Administration): Promise<number> {
+async function create(flags: CreateFlags, opened: Administration): Promise<number> {
+  const { keys, clock } = opened;
   const { name, project } = flags;
   const asked = CreateKey.safeParse({ name, project, scopes: flags.scopes.split(",") });
   const lifetime = lifetimeSeconds.optional().safeParse(flags.expiresIn);
@@ -68,6 +70,7 @@ async function create(flags: CreateFlags, { keys, clock }: Administration): Prom
     });
     say(text);
     complain(`made ${summaryOf(key)}. The key above is shown only now.`);
+    tellOfNew(opened);
   });
 }
 

@@ -16,6 +16,7 @@ import {
   type ListFlags,
   reporting,
   sayEach,
+  tellOfNew,
 } from "./administration-output.ts";
 
 /** The pause between two looks at what a server still has to remove. */
@@ -54,11 +55,8 @@ export function addProjectCommands(program: Command, { withOptions, run, begin }
     .action((name: string, flags: Overrides) => run(flags, (opened) => remove(name, opened)));
 }
 
-async function put(
-  name: string,
-  flags: CreateFlags,
-  { projects }: Administration,
-): Promise<number> {
+async function put(name: string, flags: CreateFlags, opened: Administration): Promise<number> {
+  const { projects } = opened;
   const { weight, models, filesExpireAfter, resultsExpireAfter } = flags;
   const asked = ProjectEntry.safeParse({
     name,
@@ -78,6 +76,7 @@ async function put(
   return reporting(async () => {
     await projects.put(project, rules);
     say(`made ${project}; every server follows its rules within five seconds`);
+    tellOfNew(opened);
   });
 }
 

@@ -43,7 +43,7 @@ function needs(method: string, path: string, { projects }: RoutesDeps): Middlewa
 const ASK_FOR_A_KEY = "Ask the operator of this server for a key that has it.";
 /** Without keys everyone may do everything but administer the server. */
 const MAKE_A_KEY =
-  "This server has no keys yet. On its machine, `batchd keys create --name operator --scopes admin,read,write` makes the first one; from then on every request needs a key.";
+  "This server has no keys yet. On its machine, `batchd keys create --name operator --scopes admin,read,write`, with the --config or --data-dir of the server, makes the first one; from then on every request needs a key.";
 
 const missingScope = (scopes: readonly Scope[], advice: string) =>
   new PublicError(

@@ -22,6 +22,8 @@ export interface Administration {
   /** Removes what is left of a deleted project; resolves to the number of things that are left. A server may have to go on. */
   readonly purge: (project: string) => Promise<number>;
   readonly clock: Clock;
+  /** The folder in which the command has made a new database; null where there may have been one. */
+  readonly begunIn: string | null;
 }
 
 export interface AdministerOptions {
@@ -39,7 +41,8 @@ export async function administer(
   const closers = new Closers();
   const deps = { clock, closers };
   const dir = resolve(config.data_dir);
-  if (!mayBegin && !hasDatabase(dir, config)) return { problem: nothingIn(dir) };
+  const begunIn = hasDatabase(dir, config) ? null : dir;
+  if (begunIn !== null && !mayBegin) return { problem: nothingIn(dir) };
   try {
     const beside = await openBesideServer(dir, config, deps);
     const storage = beside === null ? await openStorage(config, deps) : null;
@@ -54,7 +57,7 @@ export async function administer(
       storage?.ok
         ? purgeOnce(project, { ...storage, log, intents: new BlobIntents({ ...storage, log }) })
         : store.purgeProject(project);
-    return await act({ keys, projects, purge, clock });
+    return await act({ keys, projects, purge, clock, begunIn });
   } finally {
     await closers.closeAll();
   }

@@ -75,8 +75,10 @@ test("a key is made, listed and revoked beside a running server, which follows",
 test("a key that is made before the first start is in force at it", async () => {
   using folder = temporaryFolder("batchd-keys-");
   const dataDir = `${folder.path}/new`;
-  const { code, stdout } = await keys(dataDir, "create", "--name", "first", "--scopes", "admin");
+  const created = await keys(dataDir, "create", "--name", "first", "--scopes", "admin");
+  const { code, stdout, stderr } = created;
   expect(code).toBe(0);
+  expect(stderr).toContain(`note: no server has used ${dataDir} yet. The server that is to`);
   await using server = serve(dataDir);
   const url = await server.listening();
   expect(await statusWith(url, null)).toBe(401);
