@@ -97,9 +97,10 @@ const row = ({ root }: Asked, batch: BatchObject, inputName: string | null): Htm
 /** The first digits of an id are the time, which batches share; the last ones tell them apart. */
 const shortId = (id: string): string => `batch_…${id.slice(-8)}`;
 
-/** What its owner calls it: the first value of its metadata, and the name of its input. */
+/** What its owner calls it: the name in its metadata, else their first value, and the name of its input. */
 function note({ metadata }: BatchObject, inputName: string | null): Html {
-  const [value] = Object.values(metadata ?? {});
+  const values = Object.values(metadata ?? {});
+  const value = metadata?.["name"] || values.find((each) => each !== "");
   return html`${value === undefined ? "" : untrusted(value, 60)}${value === undefined || inputName === null ? "" : " · "}${inputName === null ? "" : untrusted(inputName, 60)}`;
 }
 

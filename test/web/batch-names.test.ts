@@ -35,6 +35,24 @@ test("a name that is too long for the list ends between two characters", async (
   expect(await list.text()).toContain(`<bdi>a${"🌙".repeat(29)}…</bdi>`);
 });
 
+test("the list calls a batch by the name in its metadata, else by their first value", async () => {
+  await using service = await startTestService({});
+  const input_file_id = await service.upload([chatLine("a", "Hello")]);
+  const asked = {
+    input_file_id,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+  } as const;
+  const all = [
+    { team: "red", name: "nightly" },
+    { empty: "", team: "blue", tier: "gold" },
+  ];
+  for (const metadata of all) await service.openai.batches.create({ ...asked, metadata });
+  const list = await listOn(service);
+  const shown = ["red", "nightly", "blue", "gold"].filter((each) => list.includes(`<bdi>${each}<`));
+  expect(shown).toEqual(["nightly", "blue"]);
+});
+
 test("a list that is opened does not show the name of an input that was deleted", async () => {
   await using upstream = await startUpstream();
   await using service = await startTestService({ upstreamUrl: upstream.url });
