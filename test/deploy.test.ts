@@ -2,24 +2,24 @@
  * Holds what is in `deploy/` against the code. The tools of Kubernetes, Prometheus, nginx and systemd check the rest:
  * `npm run check:deploy`.
  */
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { loadConfig, parseConfig } from "../src/config/config.ts";
 import { ROLES } from "../src/runtime/work.ts";
 import { METRICS } from "../src/telemetry/metric-table.ts";
 import { Metrics } from "../src/telemetry/metrics.ts";
+import { forAllTests } from "./support/for-all-tests.ts";
 import { Scrape } from "./support/prometheus.ts";
+import { temporaryFolder } from "./support/store-builders.ts";
 
 const ROOT = join(import.meta.dirname, "..");
 const read = (path: string) => readFileSync(join(ROOT, path), "utf8");
 const yaml = (path: string) => parse(read(path), { merge: true });
 const packageJson = JSON.parse(read("package.json"));
 
-const scratch = mkdtempSync(join(tmpdir(), "batchd-deploy-"));
-afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+const _scratch = forAllTests(temporaryFolder("batchd-deploy-")).path;
 
 describe("monitoring", () => {
   /** The names of the process metrics that a server exports. */

@@ -2,13 +2,14 @@
  * Nothing that comes at full speed keeps the event loop for long, or takes memory beyond its bytes: neither bodies that a
  * client sends byte by byte, nor what a model server makes of an answer. A real server, watched as in `event-loop.test.ts`.
  */
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp } from "node:fs/promises";
 import { createServer, type Socket } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "./support/for-all-tests.ts";
 import { listening } from "./support/listening.ts";
 import { RawConnection } from "./support/raw-http.ts";
+import { temporaryFolder } from "./support/store-builders.ts";
 import { AGAIN, MAX_TURN_MS, startWatched } from "./support/watched-server.ts";
 
 const MEBIBYTE = 1024 * 1024;
@@ -16,11 +17,7 @@ const CONNECTIONS = 16;
 /** What the server takes by itself, and some rubbish. Without joined pieces the floods take 700 MB and more. */
 const MAX_MEMORY_BYTES = 350 * MEBIBYTE;
 
-let folder: string;
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), "batchd-floods-"));
-});
-afterAll(() => rm(folder, { recursive: true }));
+const folder = forAllTests(temporaryFolder("batchd-floods-")).path;
 
 const chunk = (text: string) => `${text.length.toString(16)}\r\n${text}\r\n`;
 /** One read of the server: 10,000 chunks of a space each. */

@@ -3,39 +3,32 @@
  * other clients among it. A real server, and the time for which one turn of its loop kept the processor, which a busy
  * machine does not change.
  */
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import type OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createBatch } from "./support/batches.ts";
-import { startUpstream, type TestUpstream } from "./support/upstream.ts";
+import { forAllTests } from "./support/for-all-tests.ts";
+import { temporaryFolder } from "./support/store-builders.ts";
+import { startUpstream } from "./support/upstream.ts";
 import { AGAIN, MAX_TURN_MS, startWatched, type WatchedServer } from "./support/watched-server.ts";
 
 const MEBIBYTE = 1024 * 1024;
 
-let folder: string;
-let upstream: TestUpstream;
 /** Reports usage many times over, 30 MB of it when it is asked to; another route than the other one. */
-let counting: TestUpstream;
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), "batchd-turns-"));
-  upstream = await startUpstream();
-  upstream.forget();
-  counting = await startUpstream({
+const folder = forAllTests(temporaryFolder("batchd-turns-")).path;
+const upstream = forAllTests(await startUpstream());
+upstream.forget();
+const counting = forAllTests(
+  await startUpstream({
     answers: ({ user }) => ({
       ...(user === "echo" && { status: 422 }),
       headers: { "content-type": "application/json" },
       body: BODIES[user ?? ""] ?? '{"usage":{"total_tokens":1}}',
     }),
-  });
-  counting.forget();
-});
-afterAll(async () => {
-  await counting[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
-});
+  }),
+);
+counting.forget();
 
 /** It is in long objects, and in short ones. */
 const MUCH_USAGE = (() => {

@@ -1,21 +1,18 @@
 /** The commands of docs/projects.md and docs/costs.md, pasted as they stand, and their configuration. */
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { parse } from "yaml";
 import { parseConfig } from "../src/config/config.ts";
+import { forAllTests } from "./support/for-all-tests.ts";
 import { blocksOf, paste } from "./support/paste.ts";
 import { COMMAND } from "./support/process.ts";
 import { ask, create, post, upload } from "./support/projects.ts";
 import { chatLine, startTestService } from "./support/service.ts";
-import { startUpstream, type TestUpstream } from "./support/upstream.ts";
+import { startUpstream } from "./support/upstream.ts";
 
 const ADMIN = "key-admin";
 const EXAMPLE_KEY = /key_[0-9a-f]{32}/g;
 
-let upstream: TestUpstream;
-beforeAll(async () => {
-  upstream = await startUpstream();
-});
-afterAll(() => upstream[Symbol.asyncDispose]());
+const upstream = forAllTests(await startUpstream());
 
 const configIn = (page: string) =>
   blocksOf(page, "yaml").map((block) => parse(block) as Record<string, unknown>);

@@ -3,16 +3,17 @@
  * small beside what it is sent. Others are served meanwhile.
  */
 import { once } from "node:events";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, writeFile } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { submitLines } from "./support/batches.ts";
+import { forAllTests } from "./support/for-all-tests.ts";
 import { BatchdProcess } from "./support/process.ts";
 import { chatLine, chatLines } from "./support/service.ts";
-import { startUpstream, type TestUpstream } from "./support/upstream.ts";
+import { temporaryFolder } from "./support/store-builders.ts";
+import { startUpstream } from "./support/upstream.ts";
 
 const MEBIBYTE = 1024 * 1024;
 /** Half of it is for requests, and a quarter for answers. */
@@ -20,17 +21,9 @@ const BUDGET_BYTES = 64 * MEBIBYTE;
 /** The process alone takes some 200 MB. A buffer that grows is there twice for a moment, and garbage is not collected at once. */
 const MAX_MEMORY_BYTES = 400 * MEBIBYTE;
 
-let folder: string;
-let upstream: TestUpstream;
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), "batchd-memory-"));
-  upstream = await startUpstream();
-  upstream.forget();
-});
-afterAll(async () => {
-  await upstream[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
-});
+const folder = forAllTests(temporaryFolder("batchd-memory-")).path;
+const upstream = forAllTests(await startUpstream());
+upstream.forget();
 
 async function start() {
   const dataDir = await mkdtemp(join(folder, "data-"));

@@ -8,7 +8,8 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 import OpenAI from "openai";
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
+import { forAllTests } from "./support/for-all-tests.ts";
 import { listening } from "./support/listening.ts";
 import { type Connector, MlCommons } from "./support/ml-commons.ts";
 import { blocksOf, paste, putCommand } from "./support/paste.ts";
@@ -22,10 +23,7 @@ import { startUpstream } from "./support/upstream.ts";
 const ROOT = fileURLToPath(new URL("..", import.meta.url));
 const EXAMPLES = join(ROOT, "examples/opensearch");
 
-const postgres = await sharePostgres("the commands of docs/storage.md");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("the commands of docs/storage.md"));
 
 test.skipIf(postgres === null || !hasS3Server())(
   "docs/storage.md moves an installation up, back, and by a configuration; docs/operating.md serves it by roles",

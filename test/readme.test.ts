@@ -1,32 +1,25 @@
 /** The walk-throughs of README.md and docs/clients.md, pasted as a new user would. */
 import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, expect, test } from "vitest";
-import { startTestService, type TestService } from "./support/service.ts";
-import { startUpstream, type TestUpstream } from "./support/upstream.ts";
+import { expect, test } from "vitest";
+import { forAllTests } from "./support/for-all-tests.ts";
+import { startTestService } from "./support/service.ts";
+import { temporaryFolder } from "./support/store-builders.ts";
+import { startUpstream } from "./support/upstream.ts";
 
 const README = readFileSync(new URL("../README.md", import.meta.url), "utf8");
 const CLIENTS = readFileSync(new URL("../docs/clients.md", import.meta.url), "utf8");
 const NODE_MODULES = fileURLToPath(new URL("../node_modules", import.meta.url));
 const KEY = "sk-walk-through";
 
-let upstream: TestUpstream;
-let service: TestService;
-let folder: string;
-beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "batchd-readme-"));
-  upstream = await startUpstream();
-  const auth = { keys: [{ name: "reader", key: KEY }] };
-  service = await startTestService({ upstreamUrl: upstream.url, config: { auth } });
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true });
-});
+const folder = forAllTests(temporaryFolder("batchd-readme-")).path;
+const upstream = forAllTests(await startUpstream());
+const auth = { keys: [{ name: "reader", key: KEY }] };
+const service = forAllTests(
+  await startTestService({ upstreamUrl: upstream.url, config: { auth } }),
+);
 
 /** The walk-through, with other values for the variables that its reader is told to set. */
 function walkThrough(settings: Readonly<Record<string, string>>): string {

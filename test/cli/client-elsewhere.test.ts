@@ -1,35 +1,24 @@
 /** The commands of a client at a server that is no batchd, over a bad network, and while a server starts again. */
 import { once } from "node:events";
 import { appendFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
-import { mkdtemp, rm } from "node:fs/promises";
 import { createServer as createHttpServer, type RequestListener } from "node:http";
 import { createServer } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { runCommand } from "../support/command.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { listening } from "../support/listening.ts";
 import { PlainServer } from "../support/plain-server.ts";
 import { BatchdProcess } from "../support/process.ts";
-import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { chatLine, chatLines, startTestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
 
-let folder: string;
-let input: string;
-let upstream: TestUpstream;
-let service: TestService;
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), "batchd-elsewhere-"));
-  input = join(folder, "input.jsonl");
-  writeFileSync(input, `${chatLines(3).join("\n")}\n`);
-  upstream = await startUpstream();
-  service = await startTestService({ upstreamUrl: upstream.url });
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true, force: true });
-});
+const folder = forAllTests(temporaryFolder("batchd-elsewhere-")).path;
+const input = join(folder, "input.jsonl");
+writeFileSync(input, `${chatLines(3).join("\n")}\n`);
+const upstream = forAllTests(await startUpstream());
+const service = forAllTests(await startTestService({ upstreamUrl: upstream.url }));
 
 const at = (server: PlainServer, ...args: readonly string[]) =>
   runCommand(args, {

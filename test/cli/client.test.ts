@@ -3,38 +3,30 @@
  * own.
  */
 import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { runCommand } from "../support/command.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { BatchdProcess } from "../support/process.ts";
-import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { chatLine, chatLines, startTestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 const KEY = "sk-command-line";
 /** What follows the error of wrong arguments. */
 const MORE = "--help has the arguments, the options and examples.\n";
 const PRICE = { model: "priced", input: "0", output: "0", per_request: "1", currency: "USD" };
 
-let folder: string;
-let upstream: TestUpstream;
-let service: TestService;
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), "batchd-client-"));
-  upstream = await startUpstream();
-  const auth = { keys: [{ name: "shell", key: KEY }] };
-  service = await startTestService({
+const folder = forAllTests(temporaryFolder("batchd-client-")).path;
+const upstream = forAllTests(await startUpstream());
+const auth = { keys: [{ name: "shell", key: KEY }] };
+const service = forAllTests(
+  await startTestService({
     upstreamUrl: upstream.url,
     config: { auth, engine: { stop_grace_seconds: 1 }, prices: [PRICE] },
-  });
-  service.openai.apiKey = KEY;
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true, force: true });
-});
+  }),
+);
+service.openai.apiKey = KEY;
 
 const variables = () => ({ BATCHD_URL: service.url, BATCHD_API_KEY: KEY });
 

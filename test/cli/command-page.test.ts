@@ -1,25 +1,19 @@
 /** Every command of docs/command.md works when it is pasted. */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { blocksOf, paste, putCommand } from "../support/paste.ts";
-import { startTestService, type TestService } from "../support/service.ts";
+import { startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { startUpstream } from "../support/upstream.ts";
 
-const folder = temporaryFolder("batchd-command-");
-let upstream: TestUpstream;
-let service: TestService;
-beforeAll(async () => {
-  upstream = await startUpstream();
-  const auth = { keys: [{ name: "reader", key: "sk-page" }] };
-  service = await startTestService({ upstreamUrl: upstream.url, config: { auth } });
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-  folder[Symbol.dispose]();
-});
+const folder = forAllTests(temporaryFolder("batchd-command-"));
+const upstream = forAllTests(await startUpstream());
+const auth = { keys: [{ name: "reader", key: "sk-page" }] };
+const service = forAllTests(
+  await startTestService({ upstreamUrl: upstream.url, config: { auth } }),
+);
 
 test("the page from its first command to its last", async () => {
   const blocks = blocksOf("command.md", "bash");

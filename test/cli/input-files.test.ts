@@ -1,31 +1,22 @@
 /** The commands that look at an input file without a server agree with the server. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { gzipSync, zstdCompressSync } from "node:zlib";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { runCommand } from "../support/command.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { killAtTestEnd } from "../support/leftovers.ts";
 import { BatchdProcess, MAIN } from "../support/process.ts";
-import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { chatLine, chatLines, startTestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
 
-let folder: string;
-let upstream: TestUpstream;
-let service: TestService;
-beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "batchd-input-"));
-  upstream = await startUpstream();
-  service = await startTestService({ upstreamUrl: upstream.url });
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true, force: true });
-});
+const folder = forAllTests(temporaryFolder("batchd-input-")).path;
+const upstream = forAllTests(await startUpstream());
+const service = forAllTests(await startTestService({ upstreamUrl: upstream.url }));
 
 /** No server is named, so that a request would fail. */
 const batchd = (...args: readonly string[]) =>

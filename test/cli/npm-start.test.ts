@@ -1,26 +1,22 @@
 /** `npm start`: a signal for npm is one for the server. */
 import { type ChildProcess, spawn } from "node:child_process";
 import { EventEmitter, once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import OpenAI from "openai";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import manifest from "../../package.json" with { type: "json" };
 import { submitLines } from "../support/batches.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { atTestEnd } from "../support/leftovers.ts";
 import { chatLines } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 const PROJECT = fileURLToPath(new URL("../..", import.meta.url));
 
-let dir: string;
-beforeAll(async () => {
-  dir = await mkdtemp(join(tmpdir(), "batchd-npm-start-"));
-});
-afterAll(() => rm(dir, { recursive: true, force: true }));
+const dir = forAllTests(temporaryFolder("batchd-npm-start-")).path;
 
 const PATH = [dirname(process.execPath), process.env["PATH"]].join(delimiter);
 

@@ -1,33 +1,24 @@
 /** `batchd pipeline run`, and every command of docs/pipelines.md. */
 import { spawn } from "node:child_process";
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { COMPILE_CACHE, MAIN } from "../support/process.ts";
-import { startTestService, type TestService } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { startTestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 const PAGE = readFileSync(new URL("../../docs/pipelines.md", import.meta.url), "utf8");
 const EXAMPLES = fileURLToPath(new URL("../../examples/pipelines", import.meta.url));
 const ROWS = 12;
 const DIFFERENT = 11;
 
-let folder: string;
-let upstream: TestUpstream;
-let service: TestService;
-beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "batchd-pipeline-"));
-  cpSync(EXAMPLES, join(folder, "examples/pipelines"), { recursive: true });
-  upstream = await startUpstream();
-  service = await startTestService({ upstreamUrl: upstream.url });
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true, force: true });
-});
+const folder = forAllTests(temporaryFolder("batchd-pipeline-")).path;
+cpSync(EXAMPLES, join(folder, "examples/pipelines"), { recursive: true });
+const upstream = forAllTests(await startUpstream());
+const service = forAllTests(await startTestService({ upstreamUrl: upstream.url }));
 
 interface Ended {
   readonly code: number | null;

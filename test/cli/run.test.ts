@@ -3,7 +3,6 @@ import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
   existsSync,
-  mkdtempSync,
   openSync,
   readdirSync,
   readFileSync,
@@ -11,28 +10,21 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { expect, onTestFinished, test } from "vitest";
 import { runCommand } from "../support/command.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { BatchdProcess, MAIN } from "../support/process.ts";
 import { chatLine, chatLines } from "../support/service.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 import { TerminalSession } from "../support/terminal.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 const AT_RENAME = new URL("../support/fixtures/kill-at-rename.ts", import.meta.url).href;
 
-let folder: string;
-let upstream: TestUpstream;
-beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "batchd-run-"));
-  upstream = await startUpstream({ apiKey: "sk-model-server" });
-});
-afterAll(async () => {
-  await upstream[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true, force: true });
-});
+const folder = forAllTests(temporaryFolder("batchd-run-")).path;
+const upstream = forAllTests(await startUpstream({ apiKey: "sk-model-server" }));
 
 const ENV = { BATCHD_UPSTREAM_API_KEY: "sk-model-server" };
 

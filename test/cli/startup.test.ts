@@ -1,18 +1,16 @@
 /** A start that fails says why in one line, and leaves with 1. */
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdir, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import Database from "better-sqlite3";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { version } from "../../src/version.ts";
 import { runCommand } from "../support/command.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { BatchdProcess } from "../support/process.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 
-let dir: string;
-beforeAll(async () => {
-  dir = await mkdtemp(join(tmpdir(), "batchd-startup-"));
-});
-afterAll(() => rm(dir, { recursive: true, force: true }));
+const dir = forAllTests(temporaryFolder("batchd-startup-")).path;
 
 async function failureOf(...args: readonly string[]): Promise<string> {
   const { code, stdout, stderr } = await runCommand(args);

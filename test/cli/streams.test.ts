@@ -5,45 +5,33 @@ import {
   chmodSync,
   existsSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
-  rmSync,
   statSync,
   writeFileSync,
 } from "node:fs";
 import { createServer } from "node:http";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import OpenAI from "openai";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { createBatch, uploadLines } from "../support/batches.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { killAtTestEnd } from "../support/leftovers.ts";
 import { listening } from "../support/listening.ts";
 import { paste, putCommand } from "../support/paste.ts";
 import { BatchdProcess, COMPILE_CACHE, MAIN } from "../support/process.ts";
-import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
+import { chatLine, chatLines, startTestService } from "../support/service.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 import { TerminalSession } from "../support/terminal.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { startUpstream } from "../support/upstream.ts";
 import { named } from "../support/waits.ts";
 
-let folder: string;
-let upstream: TestUpstream;
-let service: TestService;
-let env: Record<string, string>;
-beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "batchd-streams-"));
-  upstream = await startUpstream();
-  service = await startTestService({ upstreamUrl: upstream.url });
-  env = { ...putCommand(folder), BATCHD_URL: service.url };
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true, force: true });
-});
+const folder = forAllTests(temporaryFolder("batchd-streams-")).path;
+const upstream = forAllTests(await startUpstream());
+const service = forAllTests(await startTestService({ upstreamUrl: upstream.url }));
+const env = { ...putCommand(folder), BATCHD_URL: service.url };
 
 function fileOf(name: string, lines: readonly string[]): string {
   const path = join(folder, name);

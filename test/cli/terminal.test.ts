@@ -1,32 +1,25 @@
 /** The command in a terminal, as its user sees it. */
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { COMMAND, MAIN } from "../support/process.ts";
-import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
+import { chatLine, chatLines, startTestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 import { TerminalSession } from "../support/terminal.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 const HIDE_CURSOR = "\u001b[?25l";
 const SHOW_CURSOR = "\u001b[?25h";
 
-let folder: string;
-let upstream: TestUpstream;
-let service: TestService;
-beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "batchd-terminal-"));
-  upstream = await startUpstream();
-  const prices = [{ model: "*", input: "1000000", output: "0", currency: "USD" }];
-  const engine = { stop_grace_seconds: 1 };
-  service = await startTestService({ upstreamUrl: upstream.url, config: { prices, engine } });
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true, force: true });
-});
+const folder = forAllTests(temporaryFolder("batchd-terminal-")).path;
+const upstream = forAllTests(await startUpstream());
+const prices = [{ model: "*", input: "1000000", output: "0", currency: "USD" }];
+const engine = { stop_grace_seconds: 1 };
+const service = forAllTests(
+  await startTestService({ upstreamUrl: upstream.url, config: { prices, engine } }),
+);
 
 const open = (args: readonly string[], env: Readonly<Record<string, string>> = {}) =>
   new TerminalSession(args, { BATCHD_URL: service.url, ...env });

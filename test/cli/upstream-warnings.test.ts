@@ -1,18 +1,15 @@
 /** What `check` and a start say about upstreams that will not work as they are configured. */
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { stringify } from "yaml";
 import { runCommand } from "../support/command.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { BatchdProcess } from "../support/process.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
-let dir: string;
-beforeAll(async () => {
-  dir = await mkdtemp(join(tmpdir(), "batchd-warnings-"));
-});
-afterAll(() => rm(dir, { recursive: true, force: true }));
+const dir = forAllTests(temporaryFolder("batchd-warnings-")).path;
 
 async function configFor(values: object): Promise<string> {
   const path = join(dir, "batchd.yaml");

@@ -1,20 +1,15 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { loadConfig, parseConfig } from "../../src/config/config.ts";
 import { redactConfig } from "../../src/config/redact-config.ts";
 import type { Config } from "../../src/config/schema.ts";
 import { privateAuthority } from "../support/certificates.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 
-let dir: string;
-let certificate: string;
-
-beforeAll(async () => {
-  dir = mkdtempSync(join(tmpdir(), "batchd-config-"));
-  certificate = (await privateAuthority()).cert;
-});
-afterAll(() => rmSync(dir, { recursive: true }));
+const dir = forAllTests(temporaryFolder("batchd-config-")).path;
+const certificate = (await privateAuthority()).cert;
 
 const withUpstream = (keys: Readonly<Record<string, unknown>>) =>
   parseConfig({ upstreams: [{ name: "u", base_url: "http://h/v1", models: ["*"], ...keys }] });

@@ -2,7 +2,8 @@
  * Batches are uploaded, retried, merged, sampled, deduplicated, paused, resumed, cancelled, bounded and deleted in the order of
  * a seed, while prices change and servers are killed again and again. `BATCHD_ORDER_SEED=8 BATCHD_ORDER_STEPS=150` runs another order, or a longer one.
  */
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import type { ResultRow } from "../support/service.ts";
@@ -108,12 +109,8 @@ async function check(known: Known, world: AnyOrder, before: ReadonlyMap<Known, E
   return ended;
 }
 
-const postgres = await sharePostgres("any order on two servers");
-const s3 = postgres !== null && hasS3Server() ? await startS3Server() : null;
-afterAll(async () => {
-  await s3?.[Symbol.asyncDispose]();
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("any order on two servers"));
+const s3 = forAllTests(postgres !== null && hasS3Server() ? await startS3Server() : null);
 
 const ON_ONE_MACHINE = { serverCount: 1, steps: 30, open: async () => ({}) };
 const ON_TWO = {

@@ -5,9 +5,10 @@ import { join } from "node:path";
 import Database from "better-sqlite3";
 import OpenAI from "openai";
 import { Client } from "pg";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { endLeases } from "../support/end-leases.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
@@ -17,12 +18,8 @@ import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 const LINES = 400;
 
-const postgres = await sharePostgres("control on PostgreSQL");
-const s3 = postgres !== null && hasS3Server() ? await startS3Server() : null;
-afterAll(async () => {
-  await s3?.[Symbol.asyncDispose]();
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("control on PostgreSQL"));
+const s3 = forAllTests(postgres !== null && hasS3Server() ? await startS3Server() : null);
 
 interface Place extends Disposable {
   readonly configPath: string;

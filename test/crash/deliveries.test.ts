@@ -4,10 +4,11 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import OpenAI from "openai";
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { createBatch } from "../support/batches.ts";
 import { endLeases } from "../support/end-leases.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines } from "../support/service.ts";
@@ -17,8 +18,7 @@ import { startUpstream } from "../support/upstream.ts";
 const LINES = 800;
 const KILLS = 4;
 
-const postgres = await sharePostgres("deliveries on PostgreSQL");
-afterAll(() => postgres?.[Symbol.asyncDispose]());
+const postgres = forAllTests(await sharePostgres("deliveries on PostgreSQL"));
 
 const sha256 = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
 

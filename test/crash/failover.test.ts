@@ -1,7 +1,8 @@
 /** A database that takes no writes for a while, as a standby, and whose sessions of that time never will. */
 import { Client } from "pg";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { answeredLines, Fleet, type Member, numbersTo, submit } from "../support/fleet.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 
 const LINES = 600;
@@ -9,8 +10,7 @@ const ANSWERED = 200;
 /** A call is tried more often than a process has connections, so that one call may find all of them useless. */
 const POOL_SIZE = 2;
 
-const postgres = await sharePostgres("servers on a database that takes no writes");
-afterAll(() => postgres?.[Symbol.asyncDispose]());
+const postgres = forAllTests(await sharePostgres("servers on a database that takes no writes"));
 
 async function run(databaseUrl: string, ...statements: string[]): Promise<void> {
   const client = new Client(databaseUrl);

@@ -1,6 +1,6 @@
 /** API servers and workers on one PostgreSQL: the roles, the death of a worker, and the return of one that was stopped. */
 import { Client } from "pg";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import {
   answeredLines,
   Fleet,
@@ -9,6 +9,7 @@ import {
   submit,
   type Worker,
 } from "../support/fleet.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
@@ -19,12 +20,8 @@ const LINES = 900;
 /** The lines that a worker gets answers for before it is disturbed. */
 const ANSWERED = 100;
 
-const postgres = await sharePostgres("the fleet on PostgreSQL");
-const s3 = postgres !== null && hasS3Server() ? await startS3Server() : null;
-afterAll(async () => {
-  await s3?.[Symbol.asyncDispose]();
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("the fleet on PostgreSQL"));
+const s3 = forAllTests(postgres !== null && hasS3Server() ? await startS3Server() : null);
 
 const eventually = (what: string, value: () => Promise<unknown>) =>
   expect.poll(value, { message: what, interval: 250 });

@@ -5,10 +5,11 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { submitLines } from "../support/batches.ts";
 import { endLeases } from "../support/end-leases.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
@@ -31,12 +32,8 @@ function killAt(n: number, kills: number): number {
   return Math.floor(n * share + Math.random() * share);
 }
 
-const postgres = await sharePostgres("kills on PostgreSQL and a bucket");
-const s3 = postgres !== null && hasS3Server() ? await startS3Server() : null;
-afterAll(async () => {
-  await s3?.[Symbol.asyncDispose]();
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("kills on PostgreSQL and a bucket"));
+const s3 = forAllTests(postgres !== null && hasS3Server() ? await startS3Server() : null);
 
 interface Places {
   /** It is null for SQLite. */

@@ -1,6 +1,6 @@
 /** Servers that are cut off from PostgreSQL, while others are not, and servers whose clocks are wrong. */
 import { fileURLToPath } from "node:url";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import {
   answeredLines,
   Fleet,
@@ -9,6 +9,7 @@ import {
   submit,
   type Worker,
 } from "../support/fleet.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
@@ -24,8 +25,7 @@ const STATEMENT_MS = 10_000;
 const LONG_LEASE_SECONDS = 10;
 const SHIFT_MS = 5 * 60_000;
 
-const postgres = await sharePostgres("servers that are cut off from PostgreSQL");
-afterAll(() => postgres?.[Symbol.asyncDispose]());
+const postgres = forAllTests(await sharePostgres("servers that are cut off from PostgreSQL"));
 
 const eventually = (what: string, value: () => Promise<unknown>) =>
   expect.poll(value, { message: what, interval: 250 });

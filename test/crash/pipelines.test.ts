@@ -7,10 +7,11 @@ import { join } from "node:path";
 import Database from "better-sqlite3";
 import OpenAI from "openai";
 import { Client } from "pg";
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { submitLines } from "../support/batches.ts";
 import { chatTemplate, derive } from "../support/derived.ts";
 import { Fleet } from "../support/fleet.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
@@ -27,12 +28,8 @@ const lines = Array.from({ length: LINES }, (_, n) =>
   chatLine(`line-${n}`, asked(n), { user: "same" }),
 );
 
-const postgres = await sharePostgres("a chain of batches on PostgreSQL");
-const s3 = postgres !== null && hasS3Server() ? await startS3Server() : null;
-afterAll(async () => {
-  await s3?.[Symbol.asyncDispose]();
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("a chain of batches on PostgreSQL"));
+const s3 = forAllTests(postgres !== null && hasS3Server() ? await startS3Server() : null);
 
 interface Running {
   readonly url: string;

@@ -6,10 +6,11 @@ import { join } from "node:path";
 import { json } from "node:stream/consumers";
 import OpenAI from "openai";
 import { Client } from "pg";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { createBatch } from "../support/batches.ts";
 import { runCommand } from "../support/command.ts";
 import { endLeases } from "../support/end-leases.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { PASSWORD, startPostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines, type ResultRow } from "../support/service.ts";
@@ -18,10 +19,7 @@ import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 const LINES = 600;
 
-const postgres = await startPostgres("the server on PostgreSQL");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await startPostgres("the server on PostgreSQL"));
 
 interface Setting {
   readonly dataDir: string;

@@ -1,17 +1,15 @@
 /** Quotas while a server has lost its way to PostgreSQL for longer than its leases last. Real processes. */
 import { Client } from "pg";
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { submitLines } from "../support/batches.ts";
 import { Fleet, type Member } from "../support/fleet.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { chatLine } from "../support/service.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
 
-const postgres = await sharePostgres("quotas of servers without their database");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("quotas of servers without their database"));
 
 const LIMIT = 50;
 /** Each line costs 1, which is its estimate, too. */

@@ -3,10 +3,11 @@
  * of the rows that were made since it lost its server.
  */
 import { Client } from "pg";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
 import { answeredLines, Fleet, type Member, numbersTo, submit } from "../support/fleet.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { hasPgBouncer, startPgBouncer } from "../support/pgbouncer.ts";
 import { startPostgres } from "../support/postgres.ts";
 import { aFile } from "../support/store-builders.ts";
@@ -15,9 +16,10 @@ import { TcpProxy } from "../support/tcp-proxy.ts";
 /** They are as many as a process has connections. */
 const READS = 10;
 
-const postgres = await startPostgres("servers that are led to a standby", { settings: [] });
+const postgres = forAllTests(
+  await startPostgres("servers that are led to a standby", { settings: [] }),
+);
 const server = postgres?.server;
-afterAll(() => postgres?.[Symbol.asyncDispose]());
 
 function lead(proxy: TcpProxy, port: number): void {
   proxy.leadTo(port);

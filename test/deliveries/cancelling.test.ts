@@ -1,9 +1,10 @@
 /** A delivery under way is cancelled: its server stops, whichever server was asked, and nothing half done stays. */
 import { chmodSync, existsSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { type Clock, systemClock } from "../../src/clock.ts";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { TestRepository } from "../support/git-repository.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
@@ -12,8 +13,7 @@ import { startStepProxy } from "../support/step-proxy.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const postgres = await sharePostgres("deliveries that are cancelled");
-afterAll(() => postgres?.[Symbol.asyncDispose]());
+const postgres = forAllTests(await sharePostgres("deliveries that are cancelled"));
 
 /** A clock on which nothing happens that comes once a minute or less often: only a nudge makes such work begin. */
 const clock: Clock = {

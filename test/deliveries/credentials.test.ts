@@ -3,10 +3,11 @@ import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import Database from "better-sqlite3";
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { Locations } from "../../src/locations/locations.ts";
 import { AddressGuard, type Resolve } from "../../src/resources/address-guard.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { moveWell } from "../support/move.ts";
 import { startOtlpReceiver } from "../support/otlp-receiver.ts";
 import { aCall, aParcel } from "../support/parcels.ts";
@@ -17,8 +18,7 @@ import { startUpstream } from "../support/upstream.ts";
 
 const CANARY = "canary-0b5e1f-that-nothing-may-show";
 
-const postgres = await sharePostgres("credentials of deliveries");
-afterAll(() => postgres?.[Symbol.asyncDispose]());
+const postgres = forAllTests(await sharePostgres("credentials of deliveries"));
 
 const bucketAt = (endpoint: string) => ({
   kind: "s3",

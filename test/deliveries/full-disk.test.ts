@@ -1,22 +1,19 @@
 /** A delivery to a disk without room for it waits until there is room. Its batch does not notice. */
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 const MIB = 1024 * 1024;
-const folder = mkdtempSync(join(tmpdir(), "batchd-full-share-"));
+const folder = forAllTests(temporaryFolder("batchd-full-share-")).path;
 const share = join(folder, "share");
-const disk = mountSmallDisk(share, 2 * MIB);
-afterAll(() => {
-  disk?.[Symbol.dispose]();
-  rmSync(folder, { recursive: true, force: true });
-});
+const disk = forAllTests(mountSmallDisk(share, 2 * MIB));
 
 describe.skipIf(disk === null)("on a small disk", () => {
   test("results that do not fit are delivered, once, when there is room for them", async () => {

@@ -1,7 +1,7 @@
 /** Workers that share one upstream: as processes on one PostgreSQL, and one whose renewal is late. */
 import { join } from "node:path";
 import { PassThrough } from "node:stream";
-import { afterAll, describe, expect, test, vi } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { UpstreamEntry } from "../../src/config/upstreams.ts";
 import { CapacitySharing } from "../../src/engine/capacity-sharing.ts";
 import { Fleet as KnownFleet } from "../../src/engine/fleet.ts";
@@ -11,6 +11,7 @@ import { createLog } from "../../src/telemetry/log.ts";
 import { openUpstreams } from "../../src/upstream/upstreams.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { answeredLines, Fleet, type Member, numbersTo, submit } from "../support/fleet.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -18,10 +19,7 @@ import { unobserved } from "../support/unobserved.ts";
 
 const LIMIT = 8;
 
-const postgres = await sharePostgres("the shares of replicas");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("the shares of replicas"));
 
 async function slotCountOf({ url }: Pick<Member, "url">): Promise<number> {
   const scrape = new Scrape(await (await fetch(`${url}/metrics`)).text());

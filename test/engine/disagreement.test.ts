@@ -1,17 +1,15 @@
 /** Workers with different upstreams on one PostgreSQL, each a process. */
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { Disagreement, differences } from "../../src/engine/disagreement.ts";
 import { submitLines } from "../support/batches.ts";
 import { Events } from "../support/events.ts";
 import { Fleet, type Member } from "../support/fleet.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { chatLine } from "../support/service.ts";
 
-const postgres = await sharePostgres("workers with different upstreams");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("workers with different upstreams"));
 
 const linesFor = (...models: string[]) =>
   Array.from({ length: 40 }, (_, i) =>

@@ -1,16 +1,14 @@
 /** Fair shares between projects over several workers, each a process, on one PostgreSQL. */
 import OpenAI from "openai";
 import { Client } from "pg";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { submitLines } from "../support/batches.ts";
 import { Fleet, type Member } from "../support/fleet.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { chatLine } from "../support/service.ts";
 
-const postgres = await sharePostgres("the fair shares of projects");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("the fair shares of projects"));
 
 const PROJECTS = ["large", "small"] as const;
 type Project = (typeof PROJECTS)[number];

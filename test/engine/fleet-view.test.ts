@@ -1,7 +1,8 @@
 /** What replicas report to each other decides what every one of them shows of a batch. Processes on one PostgreSQL. */
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { Fleet, type Member, submit } from "../support/fleet.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import type { TestUpstream } from "../support/upstream.ts";
 
@@ -9,10 +10,7 @@ const MEASURED_SECONDS = 5;
 /** A look asks every server twice. */
 const SELDOM = { interval: 250 };
 
-const postgres = await sharePostgres("the reports of replicas");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("the reports of replicas"));
 
 type Extension = BatchObject["x_batchd"];
 

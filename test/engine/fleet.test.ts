@@ -1,14 +1,12 @@
 /** The date by which all replicas go, whatever date a machine shows: processes on one PostgreSQL. */
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const postgres = await sharePostgres("the clock of a fleet");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("the clock of a fleet"));
 
 test.skipIf(postgres === null)(
   "a machine whose date jumps beyond the window goes on sending: the window ends by the clock of the store",

@@ -1,16 +1,14 @@
 /** The work that one replica does for all: processes on one PostgreSQL. */
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { FakeClock } from "../support/fake-clock.ts";
 import { Fleet, type Member, submit } from "../support/fleet.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
-const postgres = await sharePostgres("the fleet's housekeeping");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("the fleet's housekeeping"));
 
 /** The lines that are open, as this replica exports them; null when it leaves them to another. */
 async function linesOpen({ url }: Pick<Member, "url">): Promise<number | null> {

@@ -1,14 +1,14 @@
 /** What a replica knows of the others when it needs it, although no time passes between their reports. */
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { query } from "../ports/opened-postgres.ts";
 import { FakeClock } from "../support/fake-clock.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { startPostgres } from "../support/postgres.ts";
 import { chatLine, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const postgres = await startPostgres("replicas that begin to serve a model");
-afterAll(() => postgres?.[Symbol.asyncDispose]());
+const postgres = forAllTests(await startPostgres("replicas that begin to serve a model"));
 
 test.skipIf(postgres === null)(
   "a model that another replica has begun to serve a moment ago is not refused",

@@ -1,25 +1,20 @@
 /** The lines of a batch, page by page, each with its question and its answer, while it runs and afterwards. */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { BatchLineList, FailureList } from "../../src/contract/lines.ts";
-import { chatLine, startTestService, type TestService } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { chatLine, startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 type Page = ReturnType<typeof BatchLineList.parse>;
 
-let upstream: TestUpstream;
-let service: TestService;
-beforeAll(async () => {
-  upstream = await startUpstream();
-  service = await startTestService({
+const upstream = forAllTests(await startUpstream());
+const service = forAllTests(
+  await startTestService({
     config: {
       upstreams: [{ name: "one", base_url: upstream.url, models: ["*"], max_concurrency: 16 }],
     },
-  });
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-});
+  }),
+);
 
 async function ask(id: string, path: string) {
   const response = await fetch(`${service.url}/v1/batches/${id}/${path}`);

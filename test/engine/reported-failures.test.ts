@@ -1,18 +1,16 @@
 /** What replicas tell each other of failed lines is in the database, and goes from there. */
 import { Client } from "pg";
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { FIRST_LINES } from "../../src/batch/failures.ts";
 import { FakeClock } from "../support/fake-clock.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 const MINUTES_MS = 5 * 60_000;
 
-const postgres = await sharePostgres("reported failures");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("reported failures"));
 
 test.skipIf(postgres === null)(
   "the failure that the lines of a batch had in common is gone some minutes after the batch was deleted",

@@ -1,20 +1,17 @@
 /** No two chunks spend the same part of a budget, and a line that fits later waits instead of ending its chunk. */
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { amountOf } from "../../src/batch/price.ts";
 import type { Spending } from "../../src/batch/spending.ts";
 import { UNLIMITED } from "../../src/config/projects.ts";
 import { meterFor } from "../../src/engine/spending-meter.ts";
 import { Events } from "../support/events.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { leasesBench } from "../support/leases.ts";
 import { claimFirst, startBatch } from "../support/store-builders.ts";
 
 const costing = (cost: string): Spending => ({ tokens: 1, cost: amountOf(cost) });
 
-let bench: Awaited<ReturnType<typeof leasesBench>>;
-beforeAll(async () => {
-  bench = await leasesBench();
-});
-afterAll(() => bench[Symbol.asyncDispose]());
+const bench = forAllTests(await leasesBench());
 
 /** A batch with the budget, and the meters of its chunks. `flushCount` counts how often a meter asked for durable records. */
 async function metered(budget: string | null) {

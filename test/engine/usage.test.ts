@@ -1,19 +1,12 @@
 /** Tokens and the model of a batch, from the answers of each endpoint, by the front door. */
 import type OpenAI from "openai";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { startTestService, type TestService } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
 
-let upstream: TestUpstream;
-let service: TestService;
-beforeAll(async () => {
-  upstream = await startUpstream();
-  service = await startTestService({ upstreamUrl: upstream.url });
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-});
+const upstream = forAllTests(await startUpstream());
+const service = forAllTests(await startTestService({ upstreamUrl: upstream.url }));
 
 type Endpoint = OpenAI.BatchCreateParams["endpoint"];
 

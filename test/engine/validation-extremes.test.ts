@@ -1,21 +1,14 @@
 /** Input at its worst, by the front door: each has one defined answer, and none of them takes the memory of the server. */
 import type OpenAI from "openai";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { BatchEndpoint } from "../../src/contract/batch.ts";
 import { createBatch } from "../support/batches.ts";
-import { chatLine, startTestService, type TestService } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { chatLine, startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
 
-let upstream: TestUpstream;
-let service: TestService;
-beforeAll(async () => {
-  upstream = await startUpstream();
-  service = await startTestService({ upstreamUrl: upstream.url });
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-});
+const upstream = forAllTests(await startUpstream());
+const service = forAllTests(await startTestService({ upstreamUrl: upstream.url }));
 
 type Endpoint = OpenAI.BatchCreateParams["endpoint"];
 

@@ -1,30 +1,23 @@
 /** How much memory the server takes for input that is made to take memory: a process of its own, looked at from outside. */
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdtemp, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import OpenAI from "openai";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { createBatch } from "../support/batches.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLine } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 const MEBIBYTE = 1024 * 1024;
 /** The process alone takes a third of it; a server that held what it is sent here would take far more. */
 const MAX_MEMORY_BYTES = 450 * MEBIBYTE;
 
-let folder: string;
-let upstream: TestUpstream;
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), "batchd-memory-"));
-  upstream = await startUpstream();
-  upstream.forget();
-});
-afterAll(async () => {
-  await upstream[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
-});
+const folder = forAllTests(temporaryFolder("batchd-memory-")).path;
+const upstream = forAllTests(await startUpstream());
+upstream.forget();
 
 async function start(limits = "") {
   const config = join(folder, "batchd.yaml");

@@ -1,18 +1,18 @@
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import fc from "fast-check";
 import Papa from "papaparse";
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { COLUMNS } from "../../src/formats/columns.ts";
 import { openConversion } from "../../src/formats/conversion.ts";
 import { converted } from "../../src/formats/converted.ts";
 import { NotAResultRow } from "../../src/formats/result-row.ts";
 import { queryTable } from "../support/duckdb.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { piecesOf } from "../support/json-arbitraries.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "batchd-tables-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = forAllTests(temporaryFolder("batchd-tables-")).path;
 
 interface Answer {
   readonly customId: string;

@@ -1,25 +1,23 @@
 import supertest from "supertest";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { rawRequest } from "../support/raw-http.ts";
 import {
   createBatchBody,
   startTestApi,
-  type TestApi,
   uploadInput,
   type Wire,
   wireOf,
 } from "../support/test-http.ts";
 
-let api: TestApi;
-beforeAll(async () => {
-  api = await startTestApi({
+const api = forAllTests(
+  await startTestApi({
     models: [
       { id: "gpt-4o-mini", ownedBy: "gpu-1" },
       { id: "meta/llama:8b", ownedBy: "gpu-2" },
     ],
-  });
-});
-afterAll(() => api[Symbol.asyncDispose]());
+  }),
+);
 
 interface Ask {
   readonly method?: string;

@@ -14,12 +14,13 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
-import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { expect, test, vi } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { chatLine, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
 const SECRET = "the-content-of-a-client";
-const folder = temporaryFolder("batchd-audit-");
+const folder = forAllTests(temporaryFolder("batchd-audit-"));
 const file = join(folder.path, "audit.jsonl");
 const keys = [
   { name: "writer", key: "key-of-the-writer", project: "search", scopes: ["read", "write"] },
@@ -30,14 +31,7 @@ const keys = [
 const shared = { name: "shared", kind: "folder", access: "read", path: folder.path };
 const config = { auth: { keys }, audit: { file }, locations: [shared] };
 
-let service: TestService;
-beforeAll(async () => {
-  service = await startTestService({ config });
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  folder[Symbol.dispose]();
-});
+const service = forAllTests(await startTestService({ config }));
 
 type Entry = Record<string, string | number | null>;
 

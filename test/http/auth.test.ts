@@ -1,21 +1,20 @@
 import { createHash } from "node:crypto";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { startTestApi, type TestApi, wireOf } from "../support/test-http.ts";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { startTestApi, wireOf } from "../support/test-http.ts";
 
 const KEY_A = "sk-alpha-0123456789abcdef";
 const KEY_B = "sk-beta-fedcba9876543210";
 const sha256 = (text: string) => createHash("sha256").update(text).digest("hex");
 
-let api: TestApi;
-beforeAll(async () => {
-  api = await startTestApi({
+const api = forAllTests(
+  await startTestApi({
     keys: [
       { name: "a", key: KEY_A, project: "alpha" },
       { name: "b", key: `sha256:${sha256(KEY_B).toUpperCase()}`, project: "beta" },
     ],
-  });
-});
-afterAll(() => api[Symbol.asyncDispose]());
+  }),
+);
 
 async function call(path: string, headers: Record<string, string>, init: RequestInit = {}) {
   const response = await api.fetch(path, { headers, ...init });

@@ -1,19 +1,16 @@
 /** The paths of Azure, each with a key. Its clients and their flows are in `conformance/facts/azure.ts`. */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { startTestService, type TestService } from "../support/service.ts";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { startTestService } from "../support/service.ts";
 
 const KEY = "sk-of-azure-0001";
 const API_VERSION = "2025-04-01-preview";
 
-let service: TestService;
-beforeAll(async () => {
-  service = await startTestService({
+const service = forAllTests(
+  await startTestService({
     config: { auth: { keys: [{ name: "azure", key: KEY }] } },
-  });
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-});
+  }),
+);
 
 describe("a path of Azure", () => {
   test.each([

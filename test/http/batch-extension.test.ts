@@ -1,11 +1,11 @@
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { BatchId } from "../../src/batch/batch.ts";
 import type { Forecast } from "../../src/batch/forecast.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { aBatch } from "../support/store-builders.ts";
 import {
   createBatchBody,
   startTestApi,
-  type TestApi,
   uploadInput,
   type Wire,
   wireOf,
@@ -14,13 +14,8 @@ import {
 /** What the forecast of every batch says. */
 let forecast: Forecast | null = null;
 const NOTHING_ELSE = { waiting: null, commonFailure: null };
-let api: TestApi;
-let input: string;
-beforeAll(async () => {
-  api = await startTestApi({ forecast: () => forecast });
-  input = await uploadInput(api);
-});
-afterAll(() => api[Symbol.asyncDispose]());
+const api = forAllTests(await startTestApi({ forecast: () => forecast }));
+const input = await uploadInput(api);
 
 type Extended = Wire & { readonly x_batchd: unknown; readonly data: readonly Extended[] };
 

@@ -1,22 +1,12 @@
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { BatchId, FileId } from "../../src/batch/batch.ts";
 import { NO_USAGE } from "../../src/batch/batch.ts";
 import { BatchObject } from "../../src/contract/batch.ts";
-import {
-  createBatchBody,
-  startTestApi,
-  type TestApi,
-  uploadInput,
-  wireOf,
-} from "../support/test-http.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { createBatchBody, startTestApi, uploadInput, wireOf } from "../support/test-http.ts";
 
-let api: TestApi;
-let input: string;
-beforeAll(async () => {
-  api = await startTestApi();
-  input = await uploadInput(api);
-});
-afterAll(() => api[Symbol.asyncDispose]());
+const api = forAllTests(await startTestApi());
+const input = await uploadInput(api);
 
 async function call(method: string, path: string, body: string | null = null) {
   const response = await api.fetch(path, { method, body });

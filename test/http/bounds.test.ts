@@ -1,10 +1,11 @@
 /** Every text that a client sends has a bound where it is stored, and where it is repeated; and so has a list. */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { FILE_PAGE } from "../../src/contract/file.ts";
 import { PAGE_MAX_BYTES } from "../../src/http/list.ts";
 import { presentFile } from "../../src/http/present.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { aBatch, aFile, at, insertFile } from "../support/store-builders.ts";
-import { createBatchBody, startTestApi, type TestApi, wireOf } from "../support/test-http.ts";
+import { createBatchBody, startTestApi, wireOf } from "../support/test-http.ts";
 
 /** It is as much as fits into the JSON of a request. */
 const LONG = "x".repeat(100_000);
@@ -13,11 +14,7 @@ const LONG_IN_HEADER = "x".repeat(8_000);
 /** An error with several texts that are shown. */
 const ERROR_MAX_BYTES = 4_096;
 
-let api: TestApi;
-beforeAll(async () => {
-  api = await startTestApi();
-});
-afterAll(() => api[Symbol.asyncDispose]());
+const api = forAllTests(await startTestApi());
 
 const post = (path: string, body: string | FormData, headers?: Record<string, string>) =>
   api.fetch(path, { method: "POST", body, headers: headers ?? {} });

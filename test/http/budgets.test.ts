@@ -1,6 +1,7 @@
 /** Budgets of batches, and the quotas of tokens per day and cost per month, by the front door. */
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import {
   ask,
@@ -16,10 +17,7 @@ import {
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const postgres = await sharePostgres("budgets and quotas of what answers take");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("budgets and quotas of what answers take"));
 
 /** Each answer costs 1, and each line is estimated so. */
 const prices = [{ model: "test-*", per_request: "1", currency: "EUR" }];

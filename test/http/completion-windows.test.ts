@@ -1,5 +1,6 @@
 /** How long a batch may take: 24 hours, and what else the operator allows. */
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import {
   createBatchBody,
@@ -11,11 +12,7 @@ import {
 
 const HOUR_SECONDS = 3_600;
 
-let api: TestApi;
-beforeAll(async () => {
-  api = await startTestApi({ completionWindows: ["24h", "72h", "7d"] });
-});
-afterAll(() => api[Symbol.asyncDispose]());
+const api = forAllTests(await startTestApi({ completionWindows: ["24h", "72h", "7d"] }));
 
 const create = (completion_window: string | undefined, on: TestApi = api) =>
   on.fetch("/v1/batches", {

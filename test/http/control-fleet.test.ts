@@ -1,9 +1,10 @@
 /** Control over batches and projects on two servers of one PostgreSQL: what one is asked for, both do. */
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { type Clock, systemClock } from "../../src/clock.ts";
 import { openStorage } from "../../src/runtime/storage.ts";
 import type { StoreNudge } from "../../src/store/nudges.ts";
 import type { Store } from "../../src/store/store.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import {
   chatLines,
@@ -15,10 +16,7 @@ import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 import { named } from "../support/waits.ts";
 
-const postgres = await sharePostgres("control over a fleet");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("control over a fleet"));
 
 /** A clock on which nothing happens that is due `ms` later or after that. */
 const clockWithout = (ms: number): Clock => ({

@@ -1,31 +1,30 @@
 /** Inputs that lie in a location of the operator. */
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { RunRecord } from "../../src/contract/run.ts";
-import { chatLine, startTestService, type TestService } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { chatLine, startTestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
 
-const root = mkdtempSync(join(tmpdir(), "batchd-locations-"));
+const root = forAllTests(temporaryFolder("batchd-locations-")).path;
 const share = join(root, "share");
 const LINES = `${chatLine("a", "Hi")}\n`;
 const KEYS = { search: "key-of-search-0123456789", other: "key-of-other-0123456789" };
-let upstream: TestUpstream;
-let service: TestService;
 
-beforeAll(async () => {
-  mkdirSync(join(share, "in"), { recursive: true });
-  writeFileSync(join(share, "in/plain.jsonl"), LINES);
-  writeFileSync(join(share, "in/packed.jsonl.gz"), gzipSync(LINES));
-  writeFileSync(join(share, "in/large.jsonl"), LINES.repeat(100_000));
-  writeFileSync(join(share, "in/table.csv"), "a,b\n");
-  writeFileSync(join(root, "secret.jsonl"), LINES);
-  symlinkSync(join(root, "secret.jsonl"), join(share, "in/link.jsonl"));
-  upstream = await startUpstream();
-  const location = { kind: "folder", path: share };
-  service = await startTestService({
+mkdirSync(join(share, "in"), { recursive: true });
+writeFileSync(join(share, "in/plain.jsonl"), LINES);
+writeFileSync(join(share, "in/packed.jsonl.gz"), gzipSync(LINES));
+writeFileSync(join(share, "in/large.jsonl"), LINES.repeat(100_000));
+writeFileSync(join(share, "in/table.csv"), "a,b\n");
+writeFileSync(join(root, "secret.jsonl"), LINES);
+symlinkSync(join(root, "secret.jsonl"), join(share, "in/link.jsonl"));
+const upstream = forAllTests(await startUpstream());
+const location = { kind: "folder", path: share };
+const service = forAllTests(
+  await startTestService({
     upstreamUrl: upstream.url,
     config: {
       auth: {
@@ -38,13 +37,8 @@ beforeAll(async () => {
         { ...location, name: "outbox", access: "write" },
       ],
     },
-  });
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-  rmSync(root, { recursive: true });
-});
+  }),
+);
 
 interface Asked {
   readonly input: Record<string, unknown>;

@@ -1,8 +1,9 @@
 /** What batches cost, by the front door: on the batch itself, and summed up by `GET /v1/usage`. */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
-import { chatLines, startTestService, type TestService } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { chatLines, startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 const key = (name: string, project: string, scopes = ["read", "write"]) => ({
   name,
@@ -30,19 +31,13 @@ const COST_OF_TWO = "0.020084";
 const twoLines = (model = "test-model") =>
   chatLines(2, (n) => `line ${n}`).map((line) => line.replace("test-model", model));
 
-let upstream: TestUpstream;
-let service: TestService;
-beforeAll(async () => {
-  upstream = await startUpstream();
-  const upstreams = [{ name: "only", base_url: upstream.url, models: ["*"] }];
-  service = await startTestService({
+const upstream = forAllTests(await startUpstream());
+const upstreams = [{ name: "only", base_url: upstream.url, models: ["*"] }];
+const service = forAllTests(
+  await startTestService({
     config: { upstreams, auth, prices, limits: { allow_mixed_models: true } },
-  });
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-});
+  }),
+);
 
 const ask = (name: string, path: string, init: RequestInit = {}) =>
   fetch(service.url + path, {

@@ -1,13 +1,11 @@
 /** A script deletes each object of a page, and then asks for the page behind the last of them. */
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
-const postgres = await sharePostgres("deleting while paging");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("deleting while paging"));
 
 const KEYS = [
   { name: "alpha", key: "test", project: "alpha" },

@@ -1,14 +1,13 @@
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import packageJson from "../../package.json" with { type: "json" };
 import { openApiYaml } from "../../src/contract/openapi.ts";
-import { startTestApi, type TestApi } from "../support/test-http.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { startTestApi } from "../support/test-http.ts";
 
-let api: TestApi;
-beforeAll(async () => {
-  api = await startTestApi({ keys: [{ name: "a", key: "sk-1", project: "default" }] });
-});
-afterAll(() => api[Symbol.asyncDispose]());
+const api = forAllTests(
+  await startTestApi({ keys: [{ name: "a", key: "sk-1", project: "default" }] }),
+);
 
 async function read(path: string) {
   const response = await api.fetch(path);

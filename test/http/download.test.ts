@@ -2,24 +2,20 @@ import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
 import type { Readable } from "node:stream";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { contentDisposition, parseRange } from "../../src/http/download.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { openCount } from "../support/open-files.ts";
 import { RawConnection } from "../support/raw-http.ts";
-import { startTestApi, type TestApi, uploadInput, wireOf } from "../support/test-http.ts";
+import { startTestApi, uploadInput, wireOf } from "../support/test-http.ts";
 
-let api: TestApi;
-let id: string;
 const CONTENT = `{"custom_id":"0123456789"}\n`;
 const BYTES = CONTENT.length;
 /** It is more than a connection takes at once. */
 const LARGE = `${JSON.stringify({ filler: "y".repeat(1_000) })}\n`.repeat(20_000);
 
-beforeAll(async () => {
-  api = await startTestApi();
-  id = await uploadInput(api, CONTENT);
-});
-afterAll(() => api[Symbol.asyncDispose]());
+const api = forAllTests(await startTestApi());
+const id = await uploadInput(api, CONTENT);
 
 const download = (headers: Record<string, string> = {}, method = "GET") =>
   api.fetch(`/v1/files/${id}/content`, { headers, method });

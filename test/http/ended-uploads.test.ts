@@ -2,15 +2,13 @@
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { Client } from "pg";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
-const postgres = await sharePostgres("ended uploads");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("ended uploads"));
 
 const HOUR_MS = 60 * 60 * 1000;
 /** Stands in all that a client writes. */

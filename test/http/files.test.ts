@@ -1,11 +1,8 @@
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { idsOn, startTestApi, type TestApi, uploadInput, wireOf } from "../support/test-http.ts";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { idsOn, startTestApi, uploadInput, wireOf } from "../support/test-http.ts";
 
-let api: TestApi;
-beforeAll(async () => {
-  api = await startTestApi();
-});
-afterAll(() => api[Symbol.asyncDispose]());
+const api = forAllTests(await startTestApi());
 
 async function get(path: string) {
   const response = await api.fetch(path);

@@ -1,17 +1,13 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 import { startTestApi, uploadInput } from "../support/test-http.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "batchd-full-"));
+const folder = forAllTests(temporaryFolder("batchd-full-")).path;
 const dataDir = join(folder, "data");
-const disk = mountSmallDisk(dataDir, 4 * 1024 * 1024);
-afterAll(() => {
-  disk?.[Symbol.dispose]();
-  rmSync(folder, { recursive: true, force: true });
-});
+const disk = forAllTests(mountSmallDisk(dataDir, 4 * 1024 * 1024));
 
 describe.skipIf(disk === null)("an upload to a full disk", () => {
   test("is a 503 that says so, leaves nothing, and passes once there is room", async () => {

@@ -1,9 +1,10 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import { CLAIM_MS } from "../../src/api/idempotency.ts";
 import { FakeClock } from "../support/fake-clock.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { BOUNDARY, multipart, type Part, RawConnection, rawRequest } from "../support/raw-http.ts";
 import {
   chatLine,
@@ -18,13 +19,8 @@ import {
 const DAY_MS = 24 * 60 * 60 * 1000;
 const LINE = chatLine("a");
 
-let api: TestApi;
-let input: string;
-beforeAll(async () => {
-  api = await startTestApi();
-  input = await uploadInput(api);
-});
-afterAll(() => api[Symbol.asyncDispose]());
+const api = forAllTests(await startTestApi());
+const input = await uploadInput(api);
 
 let keyCount = 0;
 const newKey = () => `key ${++keyCount}, "quoted"/+=~`;

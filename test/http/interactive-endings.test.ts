@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { Agent, request as httpRequest, type IncomingMessage } from "node:http";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { answerChat } from "../support/given.ts";
 import { CHAT, Interactive, serviceFor, sse } from "../support/interactive.ts";
 import { waitingCount } from "../support/prometheus.ts";
@@ -9,14 +10,10 @@ import type { TestService } from "../support/service.ts";
 import { wireOf } from "../support/test-http.ts";
 import type { TestUpstream } from "../support/upstream.ts";
 
-let client: Interactive;
 let upstream: TestUpstream;
 let service: TestService;
-beforeAll(async () => {
-  client = await Interactive.start();
-  ({ upstream, service } = client);
-});
-afterAll(() => client[Symbol.asyncDispose]());
+const client = forAllTests(await Interactive.start());
+({ upstream, service } = client);
 
 describe("an upstream that gives no answer", () => {
   test("is a 502 when it cannot be reached", async () => {

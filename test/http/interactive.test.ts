@@ -1,6 +1,7 @@
 import { gzipSync } from "node:zlib";
 import OpenAI from "openai";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { answerChat, answerWith } from "../support/given.ts";
 import { CHAT, Interactive, serviceFor, sse } from "../support/interactive.ts";
 import { waitingCount } from "../support/prometheus.ts";
@@ -8,14 +9,10 @@ import { chatLines, startTestService, type TestService } from "../support/servic
 import { wireOf } from "../support/test-http.ts";
 import { type Exchange, startUpstream, type TestUpstream } from "../support/upstream.ts";
 
-let client: Interactive;
 let upstream: TestUpstream;
 let service: TestService;
-beforeAll(async () => {
-  client = await Interactive.start();
-  ({ upstream, service } = client);
-});
-afterAll(() => client[Symbol.asyncDispose]());
+const client = forAllTests(await Interactive.start());
+({ upstream, service } = client);
 
 describe("the official client", () => {
   test("gets every kind of answer", async () => {

@@ -1,15 +1,13 @@
 /** Keys on two servers of one PostgreSQL: what one is told holds for both, also without nudges. */
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { Fleet, type Member } from "../support/fleet.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 
 const ADMIN = "key-of-the-operator";
 
-const postgres = await sharePostgres("keys on several servers");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("keys on several servers"));
 
 const auth = { keys: [{ name: "operator", key: ADMIN, scopes: ["admin"] }] };
 const as = (key: string) => ({ authorization: `Bearer ${key}` });

@@ -1,25 +1,22 @@
 /** The list of batches takes filters of its own. Without them it is OpenAI's. */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Batch } from "../../src/batch/batch.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { aBatch, NOW_MS } from "../support/store-builders.ts";
-import { startTestApi, type TestApi, wireOf } from "../support/test-http.ts";
+import { startTestApi, wireOf } from "../support/test-http.ts";
 
-let api: TestApi;
 const stored: Batch[] = [];
-beforeAll(async () => {
-  api = await startTestApi();
-  for (let i = 0; i < 30; i++) {
-    const batch = aBatch({
-      createdAtMs: NOW_MS + i * 1_000,
-      endpoint: i % 2 === 0 ? "/v1/embeddings" : "/v1/chat/completions",
-      model: i % 3 === 0 ? "llama" : null,
-      metadata: i % 5 === 0 ? { team: "search", "a b": "1" } : null,
-    });
-    stored.push(batch);
-    await api.store.insertBatch(batch);
-  }
-});
-afterAll(() => api[Symbol.asyncDispose]());
+const api = forAllTests(await startTestApi());
+for (let i = 0; i < 30; i++) {
+  const batch = aBatch({
+    createdAtMs: NOW_MS + i * 1_000,
+    endpoint: i % 2 === 0 ? "/v1/embeddings" : "/v1/chat/completions",
+    model: i % 3 === 0 ? "llama" : null,
+    metadata: i % 5 === 0 ? { team: "search", "a b": "1" } : null,
+  });
+  stored.push(batch);
+  await api.store.insertBatch(batch);
+}
 
 async function list(query: string) {
   const response = await api.fetch(`/v1/batches${query}`);

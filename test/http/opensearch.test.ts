@@ -8,14 +8,15 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { BATCH_STATUSES } from "../../src/contract/batch.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { fill, readHttpFile } from "../support/http-file.ts";
 import { type Connector, MlCommons, taskState } from "../support/ml-commons.ts";
 import { type RawAnswer, RawConnection, rawRequest } from "../support/raw-http.ts";
-import { startTestService, type TestService } from "../support/service.ts";
-import { type SeenRequest, startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { startTestService } from "../support/service.ts";
+import { type SeenRequest, startUpstream } from "../support/upstream.ts";
 
 const EXAMPLES = fileURLToPath(new URL("../../examples/opensearch/", import.meta.url));
 const exampleText = (name: string) => readFileSync(join(EXAMPLES, name), "utf8");
@@ -26,16 +27,10 @@ const explicit = connectorOf("connector-explicit.json");
 const walkthrough = readHttpFile(join(EXAMPLES, "walkthrough.http"));
 const config = parse(exampleText("batchd.yaml")) as { auth: object };
 
-let upstream: TestUpstream;
-let service: TestService;
-beforeAll(async () => {
-  upstream = await startUpstream();
-  service = await startTestService({ upstreamUrl: upstream.url, config: { auth: config.auth } });
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-});
+const upstream = forAllTests(await startUpstream());
+const service = forAllTests(
+  await startTestService({ upstreamUrl: upstream.url, config: { auth: config.auth } }),
+);
 
 const { key = "" } = walkthrough.variables;
 

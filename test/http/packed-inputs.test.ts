@@ -1,8 +1,9 @@
 /** Inputs that come as gzip or zstd. */
 import { createHash } from "node:crypto";
 import { gzipSync, zstdCompressSync } from "node:zlib";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { startTestApi, type TestApi } from "../support/test-http.ts";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { startTestApi } from "../support/test-http.ts";
 
 const MAX_BYTES = 128 * 1024;
 const LINE = '{"custom_id":"a"}\n';
@@ -10,11 +11,7 @@ const TEXT = LINE.repeat(2_000);
 const PACK = { gz: gzipSync, zst: zstdCompressSync } as const;
 const FORMATS = ["gz", "zst"] as const;
 
-let api: TestApi;
-beforeAll(async () => {
-  api = await startTestApi({ limits: { maxFileBytes: MAX_BYTES } });
-});
-afterAll(() => api[Symbol.asyncDispose]());
+const api = forAllTests(await startTestApi({ limits: { maxFileBytes: MAX_BYTES } }));
 
 interface Sent {
   readonly name: string;

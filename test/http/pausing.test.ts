@@ -1,13 +1,10 @@
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { BatchStatus } from "../../src/contract/batch.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { aBatch } from "../support/store-builders.ts";
-import { startTestApi, type TestApi, type Wire, wireOf } from "../support/test-http.ts";
+import { startTestApi, type Wire, wireOf } from "../support/test-http.ts";
 
-let api: TestApi;
-beforeAll(async () => {
-  api = await startTestApi();
-});
-afterAll(() => api[Symbol.asyncDispose]());
+const api = forAllTests(await startTestApi());
 
 async function ask(id: string, action: string, body?: string) {
   const response = await api.fetch(`/v1/batches/${id}/${action}`, {

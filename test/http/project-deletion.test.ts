@@ -6,8 +6,9 @@ import { readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { Client } from "pg";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { DELETION_MS } from "../../src/store/projects.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { ask, clientOf, create, post, upload } from "../support/projects.ts";
 import { startReceiver } from "../support/receiver.ts";
@@ -22,10 +23,7 @@ const MARK = "needle-7f3a";
 /** There are so many batches that a round of a deletion leaves some of them open. */
 const MORE_THAN_A_ROUND = 130;
 
-const postgres = await sharePostgres("projects on several servers");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("projects on several servers"));
 
 const put = (url: string, body: object) => post(url, "admin/projects", body, admin);
 const remove = (url: string, name: string) =>

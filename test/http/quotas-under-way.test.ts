@@ -1,5 +1,6 @@
 /** Quotas of what is under way: exact under 200 requests at once, on one server with SQLite and on two with PostgreSQL. */
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import {
   type Answer,
@@ -19,10 +20,7 @@ import { chatLine } from "../support/service.ts";
 /** The estimate is a token for four bytes of the body. */
 const TOKENS_OF_LINE = Math.ceil(JSON.stringify(JSON.parse(LINE).body).length / 4);
 
-const postgres = await sharePostgres("quotas of what is under way");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("quotas of what is under way"));
 
 const chat = (url: string, key?: string) =>
   post(url, "chat/completions", { model: "test-model", messages: [] }, key);

@@ -1,5 +1,6 @@
 /** Quotas of projects: exact under 200 requests at once, on one server with SQLite and on two with PostgreSQL. */
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import {
   type Answer,
@@ -16,10 +17,7 @@ import {
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
-const postgres = await sharePostgres("quotas on several servers");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("quotas on several servers"));
 
 describe.each([
   ["one server with SQLite", null, true],

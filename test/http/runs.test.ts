@@ -2,19 +2,18 @@
 
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { RunRecord } from "../../src/contract/run.ts";
 import { createBatch } from "../support/batches.ts";
-import { chatLine, startTestService, type TestService } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { chatLine, startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 const SECRET = "sk-upstream-secret";
-let upstream: TestUpstream;
-let service: TestService;
 
-beforeAll(async () => {
-  upstream = await startUpstream({
+const upstream = forAllTests(
+  await startUpstream({
     answers: ({ user }) => {
       if (user === "bad") return { status: 400, body: { error: { message: "No." } } };
       const model = user === "rare" ? "served-rare" : "served";
@@ -24,8 +23,10 @@ beforeAll(async () => {
         body: { choices: [{ message: { content, model: "no" } }], model, system_fingerprint },
       };
     },
-  });
-  service = await startTestService({
+  }),
+);
+const service = forAllTests(
+  await startTestService({
     config: {
       limits: { allow_mixed_models: true },
       upstreams: [
@@ -33,12 +34,8 @@ beforeAll(async () => {
         { name: "other", base_url: "http://127.0.0.1:9/v1", models: ["never"] },
       ],
     },
-  });
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-});
+  }),
+);
 
 const fetchRun = (id: string) => fetch(`${service.url}/v1/batches/${id}/run`);
 const sha256 = (text: string) => createHash("sha256").update(text).digest("hex");

@@ -1,8 +1,9 @@
 /** A key does what its scopes say: shown for each route of the app. */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { ROUTE_SCOPES, SCOPES, type Scope, scopesOf } from "../../src/contract/scope.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { routesOfApp } from "../support/routes.ts";
-import { startTestApi, type TestApi, wireOf } from "../support/test-http.ts";
+import { startTestApi, wireOf } from "../support/test-http.ts";
 
 const keyWith = (scopes: readonly Scope[]) => `key-with-${scopes.join("-")}`;
 const entry = (scopes: Scope[]) => ({
@@ -17,19 +18,17 @@ const routes = Object.keys(ROUTE_SCOPES).map((route) => {
   return { route, method, path, scopes: scopesOf(method, path) };
 });
 
-let api: TestApi;
-beforeAll(async () => {
-  const sets = new Map<string, Scope[]>();
-  for (const { scopes } of routes) {
-    for (const set of [others(scopes), ...scopes.map((scope) => [scope])]) {
-      sets.set(keyWith(set), set);
-    }
+const sets = new Map<string, Scope[]>();
+for (const { scopes } of routes) {
+  for (const set of [others(scopes), ...scopes.map((scope) => [scope])]) {
+    sets.set(keyWith(set), set);
   }
-  api = await startTestApi({
+}
+const api = forAllTests(
+  await startTestApi({
     keys: [...[...sets.values()].map(entry), { name: "plain", key: "key-plain", project: "a" }],
-  });
-});
-afterAll(() => api[Symbol.asyncDispose]());
+  }),
+);
 
 const ask = (method: string, path: string, key: string) =>
   api.fetch(path.replace(/:\w+(\{.*\})?/, "unknown"), {

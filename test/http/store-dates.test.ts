@@ -1,17 +1,15 @@
 /** What the store ends at a date begins by the clock of the store, whatever the clock of the machine says. A real PostgreSQL. */
 import { Client } from "pg";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { createBatch } from "../support/batches.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const postgres = await sharePostgres("the dates of the store");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("the dates of the store"));
 
 const HOUR_MS = 3_600_000;
 /** Receivers refuse a signature whose date is further off. */

@@ -1,25 +1,18 @@
 /** Result files as tables, over HTTP. */
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { queryTable } from "../support/duckdb.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { openCount } from "../support/open-files.ts";
 import { RawConnection } from "../support/raw-http.ts";
-import { chatLine, startTestService, type TestService } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { chatLine, startTestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "batchd-tables-"));
-let upstream: TestUpstream;
-let service: TestService;
-let inputId: string;
-let outputId: string;
-let errorId: string;
-/** A result file that is more than a connection takes at once. */
-let largeId: string;
-
-beforeAll(async () => {
-  upstream = await startUpstream({
+const folder = forAllTests(temporaryFolder("batchd-tables-")).path;
+const upstream = forAllTests(
+  await startUpstream({
     answers: ({ user }) => {
       if (user === "bad") return { status: 400, body: { error: { code: "no", message: "No." } } };
       const formula = user === "c" ? " \u00a0\ufeff=SUM(A1)" : '=SUM(A1)\n"ü"';
@@ -27,22 +20,16 @@ beforeAll(async () => {
       const usage = { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7 };
       return { body: { model: "served", choices: [{ message: { content } }], usage } };
     },
-  });
-  service = await startTestService({ upstreamUrl: upstream.url });
-  const batch = await service.run(["a", "bad", "c"].map((id) => chatLine(id, "Hi")));
-  inputId = batch.input_file_id;
-  outputId = batch.output_file_id ?? "";
-  errorId = batch.error_file_id ?? "";
-  const large = await service.run(
-    Array.from({ length: 40 }, (_, i) => chatLine(`large-${i}`, "Hi")),
-  );
-  largeId = large.output_file_id ?? "";
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-  rmSync(folder, { recursive: true });
-});
+  }),
+);
+const service = forAllTests(await startTestService({ upstreamUrl: upstream.url }));
+const batch = await service.run(["a", "bad", "c"].map((id) => chatLine(id, "Hi")));
+const inputId = batch.input_file_id;
+const outputId = batch.output_file_id ?? "";
+const errorId = batch.error_file_id ?? "";
+const large = await service.run(Array.from({ length: 40 }, (_, i) => chatLine(`large-${i}`, "Hi")));
+/** A result file that is more than a connection takes at once. */
+const largeId = large.output_file_id ?? "";
 
 const download = (id: string, query: string, init: RequestInit = {}) =>
   fetch(`${service.url}/v1/files/${id}/content${query}`, init);

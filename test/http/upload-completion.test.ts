@@ -2,19 +2,15 @@ import { createHash } from "node:crypto";
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { UploadObject } from "../../src/contract/upload.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { RawConnection } from "../support/raw-http.ts";
-import { startTestApi, type TestApi, type Wire, wireOf } from "../support/test-http.ts";
+import { startTestApi, type Wire, wireOf } from "../support/test-http.ts";
 import { CONTENT, refusal, UploadClient } from "../support/upload-client.ts";
 
-let api: TestApi;
-let uploads: UploadClient;
-beforeAll(async () => {
-  api = await startTestApi();
-  uploads = new UploadClient(api);
-});
-afterAll(() => api[Symbol.asyncDispose]());
+const api = forAllTests(await startTestApi());
+const uploads = new UploadClient(api);
 
 describe("a completed upload", () => {
   test("is a file like any other, of the parts in the order that is asked for", async () => {

@@ -1,15 +1,11 @@
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { multipart, type Part, RawConnection, rawRequest } from "../support/raw-http.ts";
-import { startTestApi, type TestApi } from "../support/test-http.ts";
+import { startTestApi } from "../support/test-http.ts";
 import { refusal, UploadClient } from "../support/upload-client.ts";
 
-let api: TestApi;
-let uploads: UploadClient;
-beforeAll(async () => {
-  api = await startTestApi();
-  uploads = new UploadClient(api);
-});
-afterAll(() => api[Symbol.asyncDispose]());
+const api = forAllTests(await startTestApi());
+const uploads = new UploadClient(api);
 
 describe("a part", () => {
   const data = (content = "x"): Part => ({ name: "data", content, filename: "upload" });

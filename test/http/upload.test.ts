@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { gzipSync } from "node:zlib";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
 import {
   BOUNDARY,
   multipart,
@@ -9,15 +10,11 @@ import {
   rawRequest,
   uploadRequest,
 } from "../support/raw-http.ts";
-import { chatLine, startTestApi, type TestApi, wireOf } from "../support/test-http.ts";
+import { chatLine, startTestApi, wireOf } from "../support/test-http.ts";
 
 const MAX_BYTES = 300_000;
 
-let api: TestApi;
-beforeAll(async () => {
-  api = await startTestApi({ limits: { maxFileBytes: MAX_BYTES } });
-});
-afterAll(() => api[Symbol.asyncDispose]());
+const api = forAllTests(await startTestApi({ limits: { maxFileBytes: MAX_BYTES } }));
 
 const LINE = chatLine("a");
 const purpose = (value = "batch"): Part => ({ name: "purpose", content: value });

@@ -1,17 +1,13 @@
 import { existsSync, readFileSync } from "node:fs";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { startTestApi, type TestApi } from "../support/test-http.ts";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { startTestApi } from "../support/test-http.ts";
 import { refusal, UploadClient, uploadRequest } from "../support/upload-client.ts";
 
 const HOUR_MS = 60 * 60 * 1000;
 
-let api: TestApi;
-let uploads: UploadClient;
-beforeAll(async () => {
-  api = await startTestApi();
-  uploads = new UploadClient(api);
-});
-afterAll(() => api[Symbol.asyncDispose]());
+const api = forAllTests(await startTestApi());
+const uploads = new UploadClient(api);
 
 /** Linux counts here what a process reads and writes. */
 const PROCESS_IO = "/proc/self/io";

@@ -1,9 +1,10 @@
 /** The upstreams with their limits, hours and figures, as operators see them. */
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import type { UpstreamList, UpstreamObject } from "../../src/contract/upstream.ts";
-import { startTestService, type TestService } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 /** A Monday evening. */
 const STARTED_AT_MS = Date.parse("2026-01-05T21:00:00Z");
@@ -20,39 +21,29 @@ const KEYS = [
   { name: "tenant", key: "key-of-tenant", project: "search" },
 ];
 
-let upstream: TestUpstream;
-let service: TestService;
-let upstreams: object[];
-
 const hours = (from: string, to: string) => ({
   schedule: { time_zone: "UTC", windows: [{ from, to }], concurrency_outside: 0 },
 });
 
-beforeAll(async () => {
-  upstream = await startUpstream();
-  const [, , , password] = SECRETS;
-  const proxy = `http://name-in-url:${password}@127.0.0.1:9`;
-  upstreams = [
-    {
-      name: "gpu",
-      base_url: upstream.url,
-      models: ["m"],
-      max_concurrency: 16,
-      api_key: SECRETS[0],
-      headers: { "x-team": SECRETS[1] },
-      requests_per_minute: 6_000,
-      tokens_per_minute: 1_000_000,
-    },
-    { name: "nightly", base_url: upstream.url, models: ["n"], ...hours("20:00", "06:00") },
-    { name: "daily", base_url: upstream.url, models: ["d"], proxy, ...hours("06:00", "20:00") },
-    { name: "down", base_url: "http://127.0.0.1:9/v1", models: ["gone"] },
-  ];
-  service = await startTestService({ config: { upstreams }, clock });
-});
-afterAll(async () => {
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-});
+const upstream = forAllTests(await startUpstream());
+const [, , , password] = SECRETS;
+const proxy = `http://name-in-url:${password}@127.0.0.1:9`;
+const upstreams = [
+  {
+    name: "gpu",
+    base_url: upstream.url,
+    models: ["m"],
+    max_concurrency: 16,
+    api_key: SECRETS[0],
+    headers: { "x-team": SECRETS[1] },
+    requests_per_minute: 6_000,
+    tokens_per_minute: 1_000_000,
+  },
+  { name: "nightly", base_url: upstream.url, models: ["n"], ...hours("20:00", "06:00") },
+  { name: "daily", base_url: upstream.url, models: ["d"], proxy, ...hours("06:00", "20:00") },
+  { name: "down", base_url: "http://127.0.0.1:9/v1", models: ["gone"] },
+];
+const service = forAllTests(await startTestService({ config: { upstreams }, clock }));
 
 const ask = (path: string, headers: Record<string, string> = {}, init: RequestInit = {}) =>
   fetch(service.url + path, { headers, ...init });

@@ -3,14 +3,14 @@ import { existsSync, mkdirSync, readdirSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { GitLocations } from "../support/git-locations.ts";
 import { listening } from "../support/listening.ts";
 import { aCall, aFile, aParcel, pathOf } from "../support/parcels.ts";
 
-const git = new GitLocations();
+const git = forAllTests(new GitLocations());
 const { workFolder } = git;
-afterAll(() => git[Symbol.dispose]());
 
 describe("a hostile base branch", () => {
   test("runs no filter and no hook, and gives out nothing but regular files", async () => {

@@ -5,15 +5,15 @@ import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { afterAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { expectWhole, GitLocations, PATH } from "../support/git-locations.ts";
 import { aCall, aFile, aParcel, pathOf, patternOf } from "../support/parcels.ts";
 import { describeLocation } from "./suite.ts";
 
-const git = new GitLocations();
+const git = forAllTests(new GitLocations());
 const binFolders: string[] = [];
-afterAll(() => {
+afterAll(async () => {
   for (const path of binFolders) rmSync(path, { recursive: true, force: true });
-  git[Symbol.dispose]();
 });
 
 describeLocation("git", async () => {

@@ -10,6 +10,7 @@ import { Client } from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createBatch } from "../support/batches.ts";
 import { runCommand } from "../support/command.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { moveWell, startMove } from "../support/move.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
@@ -22,10 +23,7 @@ import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 const LINES = 400;
 
-const postgres = await sharePostgres("moving to PostgreSQL");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("moving to PostgreSQL"));
 
 interface Config {
   readonly folder: string;

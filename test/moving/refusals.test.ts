@@ -3,18 +3,16 @@ import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import OpenAI from "openai";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { runCommand } from "../support/command.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { move, moveWell } from "../support/move.ts";
 import { PASSWORD, sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
-const postgres = await sharePostgres("moves from and to a PostgreSQL in use");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("moves from and to a PostgreSQL in use"));
 
 async function serve(dataDir: string, databaseUrl = "") {
   const args = ["serve", "--port", "0", "--data-dir", dataDir];

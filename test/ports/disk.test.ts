@@ -8,6 +8,7 @@ import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { systemClock } from "../../src/clock.ts";
 import { parseConfig } from "../../src/config/config.ts";
 import { openStorage } from "../../src/runtime/storage.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { openCount } from "../support/open-files.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";
 import { describeBlobs } from "./blobs.ts";
@@ -18,8 +19,7 @@ const newRoot = () => {
   roots.push(root);
   return root;
 };
-afterAll(() => {
-  disk?.[Symbol.dispose]();
+afterAll(async () => {
   for (const root of roots) rmSync(root, { recursive: true, force: true });
 });
 
@@ -165,7 +165,7 @@ describe.skipIf(!existsSync("/proc/self/fd"))("the names of folders", () => {
 const SMALL_BYTES = 1024 * 1024;
 
 const smallDisk = join(newRoot(), "small");
-const disk = mountSmallDisk(smallDisk, SMALL_BYTES);
+const disk = forAllTests(mountSmallDisk(smallDisk, SMALL_BYTES));
 
 describe.skipIf(disk === null)("disk blobs on a full disk", () => {
   test("store nothing, say so, and go on once there is room", async () => {

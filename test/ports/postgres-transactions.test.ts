@@ -1,11 +1,12 @@
 import { sql } from "drizzle-orm";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { newDeliveryId } from "../../src/batch/delivery.ts";
 import { amountOf } from "../../src/batch/price.ts";
 import { NO_SPENDING } from "../../src/batch/spending.ts";
 import { systemClock } from "../../src/clock.ts";
 import { IdempotencyKeyLost } from "../../src/store/idempotency.ts";
 import { Database } from "../../src/store/postgres/database.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import {
   aFile,
   anAnnouncement,
@@ -23,8 +24,9 @@ import {
 } from "../support/store-builders.ts";
 import { connect, isWaitedFor, openStore, PostgresStores, query } from "./opened-postgres.ts";
 
-const postgres = await PostgresStores.start("the tests of the transactions of PostgreSQL");
-afterAll(() => postgres?.[Symbol.asyncDispose]());
+const postgres = forAllTests(
+  await PostgresStores.start("the tests of the transactions of PostgreSQL"),
+);
 const open = () => postgres!.open();
 
 /** A table that counts what was committed, and how often each way to use the database ran. */

@@ -3,10 +3,11 @@ import { randomInt } from "node:crypto";
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { UntrustedId } from "../../src/batch/batch.ts";
 import { systemClock } from "../../src/clock.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import {
   aFile,
   aSegment,
@@ -21,8 +22,7 @@ import {
 import { connect, isWaitedFor, openStore, PostgresStores, query } from "./opened-postgres.ts";
 import { describeStore } from "./store.ts";
 
-const postgres = await PostgresStores.start("the tests of the PostgreSQL store");
-afterAll(() => postgres?.[Symbol.asyncDispose]());
+const postgres = forAllTests(await PostgresStores.start("the tests of the PostgreSQL store"));
 const open = () => postgres!.open();
 
 const ROOT = join(import.meta.dirname, "../..");

@@ -1,31 +1,24 @@
 /** A server with few descriptors serves few, tells the others to come back, and does not lose its way: a real process. */
 import { spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { parseConfig } from "../../src/config/config.ts";
 import { planDescriptors } from "../../src/resources/descriptors.ts";
 import { submitLines } from "../support/batches.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { multipart, RawConnection, uploadRequest } from "../support/raw-http.ts";
 import { chatLines } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
 
-let folder: string;
-let upstream: TestUpstream;
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), "batchd-descriptors-"));
-  upstream = await startUpstream();
-  upstream.forget();
-});
-afterAll(async () => {
-  await upstream[Symbol.asyncDispose]();
-  await rm(folder, { recursive: true });
-});
+const folder = forAllTests(temporaryFolder("batchd-descriptors-")).path;
+const upstream = forAllTests(await startUpstream());
+upstream.forget();
 
 async function start(env: Readonly<Record<string, string>>) {
   const dataDir = await mkdtemp(join(folder, "data-"));

@@ -4,19 +4,19 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { Client } from "pg";
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { UploadId } from "../../src/batch/batch.ts";
 import { systemClock } from "../../src/clock.ts";
 import { StoreDamaged, StoreUnavailable } from "../../src/store/failures.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { claimBy, PROJECT, temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const postgres = await sharePostgres("damage of a database");
-afterAll(() => postgres?.[Symbol.asyncDispose]());
+const postgres = forAllTests(await sharePostgres("damage of a database"));
 
 /** Damages the first page of a table while no server runs. Returns a function that mends it. */
 function damageTable(dataDir: string, table: string): () => void {

@@ -6,7 +6,7 @@ import { cpSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { Client } from "pg";
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { migrate } from "../../src/store/postgres/migrations.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
@@ -14,6 +14,7 @@ import { openDatabase } from "../../src/store/sqlite/database.ts";
 import { migrateIfKnown } from "../../src/store/sqlite/migrations.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
 import type { Store } from "../../src/store/store.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import {
   aFile,
@@ -32,8 +33,7 @@ import {
   temporaryFolder,
 } from "../support/store-builders.ts";
 
-const postgres = await sharePostgres("a database of the first version");
-afterAll(() => postgres?.[Symbol.asyncDispose]());
+const postgres = forAllTests(await sharePostgres("a database of the first version"));
 
 type Row = Readonly<Record<string, unknown>>;
 

@@ -4,12 +4,13 @@
  */
 import { join } from "node:path";
 import { Client } from "pg";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { systemClock } from "../../src/clock.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { Fleet } from "../support/fleet.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { chatLines, startTestService } from "../support/service.ts";
@@ -18,10 +19,7 @@ import { TcpProxy } from "../support/tcp-proxy.ts";
 import { startUpstream } from "../support/upstream.ts";
 import { named } from "../support/waits.ts";
 
-const postgres = await sharePostgres("the nudges of PostgreSQL");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("the nudges of PostgreSQL"));
 
 /** The interval at which every server looks by itself. */
 const LONGEST_POLL_MS = 10_000;

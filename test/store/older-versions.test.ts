@@ -8,6 +8,7 @@ import type { BatchId } from "../../src/batch/batch.ts";
 import { systemClock } from "../../src/clock.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
 import type { Store } from "../../src/store/store.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import {
   aBatch,
@@ -20,8 +21,7 @@ import {
   PROJECT,
 } from "../support/store-builders.ts";
 
-const postgres = await sharePostgres("claims of older versions");
-afterAll(() => postgres?.[Symbol.asyncDispose]());
+const postgres = forAllTests(await sharePostgres("claims of older versions"));
 
 /** The conditions of the claims for validation and for the end of a batch, before there were derived inputs and duplicates. */
 const IS_FREE = "(lease_expires_at_ms is null or lease_expires_at_ms <= $1)";

@@ -1,13 +1,13 @@
 /** A fleet behind a pooler in transaction mode, which gives each transaction another connection to PostgreSQL. */
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { answeredLines, Fleet, numbersTo, submit } from "../support/fleet.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { hasPgBouncer, startPgBouncer } from "../support/pgbouncer.ts";
 import { sharePostgres } from "../support/postgres.ts";
 
-const postgres = hasPgBouncer() ? await sharePostgres("the tests behind PgBouncer") : null;
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(
+  hasPgBouncer() ? await sharePostgres("the tests behind PgBouncer") : null,
+);
 
 const LINES = 1_500;
 /** They are fewer than the pool of one process has. */

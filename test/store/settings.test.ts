@@ -1,8 +1,9 @@
 /** Databases whose administrator has set what batchd does not expect. */
 import { Client } from "pg";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import {
   aSegment,
@@ -13,10 +14,7 @@ import {
   storeClock,
 } from "../support/store-builders.ts";
 
-const postgres = await sharePostgres("the settings of administrators");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("the settings of administrators"));
 
 async function openStore(url: string) {
   const opened = await openPostgresStore({

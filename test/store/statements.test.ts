@@ -1,9 +1,10 @@
 import { Client } from "pg";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Batch } from "../../src/batch/batch.ts";
 import { destinationOf, newDeliveryId } from "../../src/batch/delivery.ts";
 import { systemClock } from "../../src/clock.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { linesInWindows, startLines } from "../support/journals.ts";
 import { startPostgres } from "../support/postgres.ts";
 import {
@@ -17,12 +18,11 @@ import {
   startBatch,
 } from "../support/store-builders.ts";
 
-const postgres = await startPostgres("the count of statements", {
-  settings: ["shared_preload_libraries=pg_stat_statements"],
-});
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(
+  await startPostgres("the count of statements", {
+    settings: ["shared_preload_libraries=pg_stat_statements"],
+  }),
+);
 
 /** Counts statements where they are sent, and where they are run. */
 async function openCounted() {

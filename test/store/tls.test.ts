@@ -2,13 +2,14 @@
 import { chmodSync, chownSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { Client } from "pg";
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { privateAuthority } from "../support/certificates.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { startPostgres, unprivileged } from "../support/postgres.ts";
 import { startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
-const folder = temporaryFolder("batchd-tls-");
+const folder = forAllTests(temporaryFolder("batchd-tls-"));
 chmodSync(folder.path, 0o755);
 const authority = await privateAuthority();
 const caFile = join(folder.path, "ca.pem");
@@ -28,13 +29,11 @@ async function certificateFor(names: { readonly dns?: string; readonly ip?: stri
 }
 
 const { cert, key } = await certificateFor({ ip: "127.0.0.1" });
-const postgres = await startPostgres("the tests of TLS to PostgreSQL", {
-  settings: ["ssl=on", `ssl_cert_file=${cert}`, `ssl_key_file=${key}`],
-});
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-  folder[Symbol.dispose]();
-});
+const postgres = forAllTests(
+  await startPostgres("the tests of TLS to PostgreSQL", {
+    settings: ["ssl=on", `ssl_cert_file=${cert}`, `ssl_key_file=${key}`],
+  }),
+);
 
 /** Starts a server and returns whether each of its connections is encrypted. */
 async function connectionsWith(options: {

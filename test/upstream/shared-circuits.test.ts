@@ -1,8 +1,9 @@
 /** What one replica finds out about an upstream holds for the others. Processes on one PostgreSQL. */
-import { afterAll, describe, expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { CircuitBreaker } from "../../src/upstream/capacity/breaker.ts";
 import { type CircuitView, partIn, takePart } from "../../src/upstream/shared-circuits.ts";
 import { Fleet, submit, type Worker } from "../support/fleet.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { GOOD, refusal } from "../support/given.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
@@ -10,10 +11,7 @@ import { startUpstream } from "../support/upstream.ts";
 
 const TURN_MS = 10_000;
 
-const postgres = await sharePostgres("the circuits of replicas");
-afterAll(async () => {
-  await postgres?.[Symbol.asyncDispose]();
-});
+const postgres = forAllTests(await sharePostgres("the circuits of replicas"));
 
 const NAMES = ["a", "b", "c", "d"];
 

@@ -1,43 +1,35 @@
 /** Texts of clients, models and upstreams on every page and in its events: they stay text, wherever they come from. */
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { expect, test, vi } from "vitest";
 import { createBatch } from "../support/batches.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { refusal } from "../support/given.ts";
-import { chatLine, startTestService, type TestService } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { chatLine, startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 const HOSTILE = `"'><script>window.hacked=1</script><img src=x onerror=hacked()>\u202e\u001b[2J`;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the characters to find.
 const RAW = /<script>window|<img src=x|"'>|\u202e|\u001b/;
 
-let upstream: TestUpstream;
-let service: TestService;
-let fileId: string;
-let batchId: string;
-
-beforeAll(async () => {
-  upstream = await startUpstream({
+const upstream = forAllTests(
+  await startUpstream({
     answers: () => refusal(401, { code: HOSTILE, message: HOSTILE, type: HOSTILE }),
-  });
-  const upstreams = [{ name: "hostile", base_url: upstream.url, models: ["*"] }];
-  service = await startTestService({ config: { upstreams } });
-  const line = chatLine(HOSTILE, HOSTILE, { model: HOSTILE });
-  const file = new File([`${line}\n`], `${HOSTILE}.jsonl`);
-  fileId = (await service.openai.files.create({ file, purpose: "batch" })).id;
-  const batch = await createBatch(service.openai, fileId, {
-    metadata: { [HOSTILE.slice(0, 64)]: HOSTILE },
-  });
-  batchId = batch.id;
-  // The upstream refuses the key, and the batch waits.
-  await vi.waitFor(
-    async () =>
-      expect(await (await open("/v1/admin/upstreams")).text()).toContain("refused_credentials"),
-    { timeout: 100_000 },
-  );
+  }),
+);
+const upstreams = [{ name: "hostile", base_url: upstream.url, models: ["*"] }];
+const service = forAllTests(await startTestService({ config: { upstreams } }));
+const line = chatLine(HOSTILE, HOSTILE, { model: HOSTILE });
+const file = new File([`${line}\n`], `${HOSTILE}.jsonl`);
+const fileId = (await service.openai.files.create({ file, purpose: "batch" })).id;
+const batch = await createBatch(service.openai, fileId, {
+  metadata: { [HOSTILE.slice(0, 64)]: HOSTILE },
 });
-afterAll(async () => {
-  await service?.[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-});
+const batchId = batch.id;
+// The upstream refuses the key, and the batch waits.
+await vi.waitFor(
+  async () =>
+    expect(await (await open("/v1/admin/upstreams")).text()).toContain("refused_credentials"),
+  { timeout: 100_000 },
+);
 
 const open = (path: string) =>
   fetch(service.url + path, {

@@ -2,26 +2,25 @@
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import type { IncomingMessage } from "node:http";
 import { connect, type Socket } from "node:net";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
-import { startTestService, type TestService } from "../support/service.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { startTestService } from "../support/service.ts";
 
 const MAX_OF_PROJECT = 75;
 const SILENCE_MS = 300_000;
 /** What has passed for everything that measures time, without its timers. */
 let passedMs = 0;
-let service: TestService;
 const opened: AbortController[] = [];
 
-beforeAll(async () => {
-  const keys = ["a", "b"].map((name) => ({ name, key: `key-of-${name}`, project: name }));
-  const elapsedMs = () => systemClock.elapsedMs() + passedMs;
-  const clock = { ...systemClock, elapsedMs };
-  // Nothing listens there, so a batch waits.
-  const upstreams = [{ name: "down", base_url: "http://127.0.0.1:9/v1", models: ["m"] }];
-  service = await startTestService({ config: { auth: { keys }, upstreams }, clock });
-});
-afterAll(() => service[Symbol.asyncDispose]());
+const keys = ["a", "b"].map((name) => ({ name, key: `key-of-${name}`, project: name }));
+const elapsedMs = () => systemClock.elapsedMs() + passedMs;
+const clock = { ...systemClock, elapsedMs };
+// Nothing listens there, so a batch waits.
+const upstreams = [{ name: "down", base_url: "http://127.0.0.1:9/v1", models: ["m"] }];
+const service = forAllTests(
+  await startTestService({ config: { auth: { keys }, upstreams }, clock }),
+);
 
 async function cookieOf(name: string): Promise<string> {
   const answer = await fetch(`${service.url}/web/sign-in`, {
