@@ -54,7 +54,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     may: ["batch/truncate.ts", "clock.ts", "printable.ts", "version.ts"],
     mayKnow: ["batch/", "contract/"],
   },
-  "telemetry/log.ts": { may: ["store/failures.ts"] },
+  "telemetry/log.ts": { may: ["printable.ts", "store/failures.ts"] },
   "telemetry/metrics.ts": {
     may: ["version.ts"],
     mayKnow: ["batch/", "contract/", STORE, UPSTREAM],
