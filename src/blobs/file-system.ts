@@ -126,7 +126,7 @@ export async function removeEmptyFolders(
 /**
  * The number of entries that one call reads. A folder may have 100,000 of them, and `readdir` takes 50 ms for as many.
  */
-const ENTRIES_PER_READ = 256;
+export const ENTRIES_PER_READ = 256;
 
 /** Yields the entries of a folder; none for a missing folder. */
 export async function* entriesOf(path: string): AsyncGenerator<Dirent> {
@@ -165,8 +165,12 @@ function removeEntry(entry: Dirent): Promise<unknown> {
   return entry.isDirectory() ? removeFolder(path) : orNull(unlink(path), "ENOENT");
 }
 
+type Written = Pick<FileHandle, "appendFile"> & {
+  writev(pieces: readonly Uint8Array[]): Promise<{ readonly bytesWritten: number }>;
+};
+
 /** Writes all pieces in one call. */
-export async function writeAll(file: FileHandle, pieces: readonly Uint8Array[]): Promise<void> {
+export async function writeAll(file: Written, pieces: readonly Uint8Array[]): Promise<void> {
   const bytes = pieces.reduce((sum, piece) => sum + piece.byteLength, 0);
   if (bytes === 0) return;
   const { bytesWritten } = await file.writev(pieces);
@@ -177,7 +181,7 @@ export async function writeAll(file: FileHandle, pieces: readonly Uint8Array[]):
 
 /** Writes a stream, and reads the next bytes during each write. Resolves to the number of bytes. */
 export async function writeStream(
-  file: FileHandle,
+  file: Written,
   source: AsyncIterable<Uint8Array>,
 ): Promise<number> {
   let bytes = 0;

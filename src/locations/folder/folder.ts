@@ -10,7 +10,7 @@
  */
 import { createHash } from "node:crypto";
 import type { Stats } from "node:fs";
-import { type FileHandle, realpath } from "node:fs/promises";
+import { realpath } from "node:fs/promises";
 import { join, relative, resolve, sep } from "node:path";
 import { randomHexId } from "../../batch/random-id.ts";
 import { orNull, writeStream } from "../../blobs/file-system.ts";
@@ -31,6 +31,7 @@ import {
 import type { LocationPath } from "../location-path.ts";
 import { folderError } from "./folder-error.ts";
 import { OpenFolder } from "./open-folder.ts";
+import { type OpenFile, Operations } from "./operations.ts";
 
 const READ_BYTES = 512 * 1024;
 /** An attempt ends within hours, so what did not change for so long belongs to a dead one. */
@@ -42,7 +43,7 @@ export interface FolderSettings {
 }
 
 export interface FolderDeps {
-  readonly clock: Pick<Clock, "nowMs">;
+  readonly clock: Pick<Clock, "nowMs" | "after">;
 }
 
 /** What is saved of an attempt: the folder in which it makes its temporary one. */
@@ -55,11 +56,13 @@ export class FolderLocation implements Location {
   readonly name: string;
   readonly #root: string;
   readonly #clock: FolderDeps["clock"];
+  readonly #operations: Operations;
 
   constructor({ name, path }: FolderSettings, { clock }: FolderDeps) {
     this.name = name;
     this.#root = resolve(path);
     this.#clock = clock;
+    this.#operations = new Operations(name, clock);
   }
 
   async open(path: LocationPath, { signal }: LocationCall): Promise<LocationFile> {
@@ -126,9 +129,9 @@ export class FolderLocation implements Location {
    * may not be a link.
    */
   async #withoutLinks(path: LocationPath): Promise<string[]> {
-    const root = await orNull(realpath(this.#root), "ENOENT");
+    const root = await orNull(this.#realpath(this.#root), "ENOENT");
     if (root === null) throw this.#missingRoot();
-    const found = await orNull(realpath(join(root, path)), "ENOENT", "ENOTDIR");
+    const found = await orNull(this.#realpath(join(root, path)), "ENOENT", "ENOTDIR");
     if (found === null) throw this.#missing(path);
     const below = relative(root, found);
     if (below === "" || below === ".." || below.startsWith(`..${sep}`)) {
@@ -137,8 +140,13 @@ export class FolderLocation implements Location {
     return below.split(sep);
   }
 
+  #realpath(path: string): Promise<string> {
+    return this.#operations.run(() => realpath(path));
+  }
+
   async #openRoot(): Promise<OpenFolder> {
-    const root = await orNull(OpenFolder.root(this.#root), "ENOENT", "ENOTDIR");
+    const opening = OpenFolder.root(this.#root, this.#operations);
+    const root = await orNull(opening, "ENOENT", "ENOTDIR");
     if (root === null) throw this.#missingRoot();
     return root;
   }
@@ -179,7 +187,7 @@ interface Reading {
 
 /** Somebody may still write the file. What ends between two lines would look whole. */
 async function* readUnchanged(
-  file: FileHandle,
+  file: OpenFile,
   { path, info, signal }: Omit<Reading, "bytes"> & { readonly info: Stats },
 ) {
   yield* readChunks(file, { path, bytes: info.size, signal });
@@ -188,11 +196,11 @@ async function* readUnchanged(
   throw new LocationError("unavailable", `${path} changed while it was read`);
 }
 
-async function* readChunks(file: FileHandle, { path, bytes, signal }: Reading) {
+async function* readChunks(file: OpenFile, { path, bytes, signal }: Reading) {
   for (let at = 0; at < bytes; ) {
     signal.throwIfAborted();
     const buffer = Buffer.allocUnsafeSlow(Math.min(READ_BYTES, bytes - at));
-    const { bytesRead } = await file.read(buffer, 0, buffer.length, at).catch((error: unknown) => {
+    const { bytesRead } = await file.read(buffer, at).catch((error: unknown) => {
       throw folderError(error, path);
     });
     if (bytesRead === 0) {
