@@ -73,11 +73,12 @@ async function sweepFiles(deps: SweeperDeps): Promise<number> {
     files.map(({ blobKey }) => blobKey),
     deps,
   );
-  const deleted = files.filter(({ blobKey }) => deletedKeys.has(blobKey));
-  return removeEach(deleted, log, async ({ id }) => {
-    await store.forgetFile(id);
-    log.debug({ file: id }, "file.removed");
-  });
+  const deleted = files.filter(({ blobKey }) => deletedKeys.has(blobKey)).map(({ id }) => id);
+  const pages = deleted.length === 0 ? [] : [deleted];
+  const removedCount = await removeEach(pages, log, (page) => store.forgetFiles(page));
+  if (removedCount === 0) return 0;
+  for (const file of deleted) log.debug({ file }, "file.removed");
+  return deleted.length;
 }
 
 async function sweepParts({ store, blobs, log }: SweeperDeps): Promise<number> {

@@ -30,6 +30,6 @@ export interface FileStore {
   deleteExpiredFiles(): Promise<FileId[]>;
   /** Lists deleted files that no open batch reads any more. */
   listUnusedFiles(limit: number): Promise<StoredFile[]>;
-  /** Forgets a deleted file whose blob was deleted. */
-  forgetFile(id: FileId): Promise<void>;
+  /** Forgets deleted files whose blobs were deleted, in one commit: each commit is a sync, for which the event loop waits on SQLite. */
+  forgetFiles(ids: readonly FileId[]): Promise<void>;
 }

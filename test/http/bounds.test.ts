@@ -239,7 +239,7 @@ describe("a page is bounded in bytes", () => {
       const last = page?.data.at(-1);
       if (last !== undefined && removed.length < 2) {
         await at(store, 0).deleteFileIfPresent(last);
-        await store.forgetFile(last.id);
+        await store.forgetFiles([last.id]);
         removed.push(last.id);
       }
       return page;

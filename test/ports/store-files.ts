@@ -178,7 +178,7 @@ function testDeletion(open: OpenStore): void {
     expect(await store.listUnusedFiles(1)).toEqual([first]);
     expect(await store.findGarbage([first.blobKey])).toEqual([]);
 
-    await store.forgetFile(first.id);
+    await store.forgetFiles([first.id]);
     expect(await store.listUnusedFiles(10)).toEqual([second]);
     expect(await store.findGarbage([first.blobKey])).toEqual([first.blobKey]);
   });
@@ -187,7 +187,7 @@ function testDeletion(open: OpenStore): void {
     const { store } = await open();
     const file = aFile();
     await insertFile(store, file);
-    await store.forgetFile(file.id);
+    await store.forgetFiles([file.id]);
     expect(await store.findFile({ project: PROJECT, id: file.id })).toEqual(file);
   });
 
@@ -217,7 +217,7 @@ function testDeletion(open: OpenStore): void {
 
     await finishBatch(store, finalization!.lease, NO_RESULT);
     expect(await store.listUnusedFiles(10)).toEqual([input]);
-    await store.forgetFile(input.id);
+    await store.forgetFiles([input.id]);
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.inputFileId).toBe(input.id);
   });
 

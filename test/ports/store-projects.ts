@@ -30,7 +30,7 @@ const aKey = () => ({
 /** Does the part of the sweep. */
 async function forgetDeleted(store: Store): Promise<void> {
   for (const id of await store.listDeletedBatches(10)) await store.forgetBatch(id);
-  for (const { id } of await store.listUnusedFiles(10)) await store.forgetFile(id);
+  for (const { id } of await store.listUnusedFiles(10)) await store.forgetFiles([id]);
 }
 
 export function testProjects(open: OpenStore): void {

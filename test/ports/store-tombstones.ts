@@ -26,7 +26,7 @@ async function threeFiles(store: Store) {
 
 async function removeFile(store: Store, id: ReturnType<typeof newFileId>) {
   await store.deleteFileIfPresent({ project: PROJECT, id });
-  await store.forgetFile(id);
+  await store.forgetFiles([id]);
 }
 
 async function removeBatch(store: Store, id: ReturnType<typeof aBatch>["id"]) {

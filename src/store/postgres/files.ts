@@ -17,7 +17,7 @@ import {
   statusIn,
 } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
-import { and, asc, desc, eq, gt, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
+import { and, asc, desc, eq, gt, inArray, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
 import { consumeIntent } from "./intents.ts";
@@ -131,8 +131,8 @@ export class PostgresFiles {
     return rows.map(fileFromRow);
   }
 
-  forget(id: FileId, now: SQL): Promise<void> {
-    const isMeant = and(eq(files.id, id), isDeleted);
+  forget(ids: readonly FileId[], now: SQL): Promise<void> {
+    const isMeant = and(inArray(files.id, ids), isDeleted);
     return this.#db.transaction(async (db) => {
       await leaveTombstones(db, "files", isMeant, now);
       await db.delete(files).where(isMeant);

@@ -152,7 +152,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     deleteFileIfPresent: (file) => files.deleteIfPresent(file, now()),
     deleteExpiredFiles: () => files.deleteExpired(now()),
     listUnusedFiles: (limit) => files.listUnused(limit),
-    forgetFile: (id) => files.forget(id, now()),
+    forgetFiles: (ids) => files.forget(ids, now()),
 
     insertUpload: (upload, receipt) => uploads.insert(upload, receipt),
     findUpload: (upload) => uploads.find(upload),

@@ -17,7 +17,7 @@ import {
   statusIn,
 } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
-import { and, asc, desc, eq, gt, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
+import { and, asc, desc, eq, gt, inArray, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import type { SqliteIntents } from "./intents.ts";
@@ -174,8 +174,8 @@ export class SqliteFiles {
       .map(fileFromRow);
   }
 
-  forget(id: FileId, nowMs: number): void {
-    const isMeant = and(eq(files.id, id), isDeleted);
+  forget(ids: readonly FileId[], nowMs: number): void {
+    const isMeant = and(inArray(files.id, ids), isDeleted);
     write(this.#db, () => {
       leaveTombstones(this.#db, "files", isMeant, nowMs);
       this.#db.delete(files).where(isMeant).run();

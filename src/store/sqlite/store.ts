@@ -210,7 +210,7 @@ const fileMethods = (files: SqliteFiles, now: Now) =>
     deleteFileIfPresent: async (file) => files.deleteIfPresent(file, now()),
     deleteExpiredFiles: async () => files.deleteExpired(now()),
     listUnusedFiles: async (limit) => files.listUnused(limit),
-    forgetFile: async (id) => files.forget(id, now()),
+    forgetFiles: async (ids) => files.forget(ids, now()),
   }) satisfies FileStore;
 
 const uploadMethods = (uploads: SqliteUploads, now: Now) =>
