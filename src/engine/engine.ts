@@ -163,8 +163,11 @@ export class Engine {
       const validate = await storageWaits.duringClaim("validate", claim);
       return validate && (() => validate().finally(() => this.#scheduler.recheck()));
     });
+    const finalizingTurn = { project: "" };
     this.#loops.runSideBySide("finalize", pollEveryMs, () =>
-      storageWaits.duringClaim("finalize", () => claimToFinalize(deps)),
+      storageWaits.duringClaim("finalize", () =>
+        claimToFinalize({ ...deps, turn: finalizingTurn }),
+      ),
     );
     this.#loops.run("chunks", pollEveryMs, () => this.#scheduler.startNext());
     const sampler = new ProgressSampler({

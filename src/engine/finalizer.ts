@@ -55,6 +55,8 @@ export interface FinalizerDeps extends ResultSummaryDeps {
   readonly rulesOf: RulesOf;
   readonly fleet: Pick<Fleet, "nowMs" | "workers">;
   readonly announcementsFor: (batch: Batch) => Announcement[];
+  /** The project whose turn was last. Projects take turns, so that many batches of one do not hold up the others. */
+  readonly turn: { project: string };
   /** The callback for a batch that is final: its journal may be removed. */
   readonly onFinal: () => void;
   /** The callback for lines of a batch that have to be sent again. */
@@ -66,9 +68,10 @@ const COMMIT_RETRY_MS = 1_000;
 
 /** Claims one batch whose chunks are all closed, and returns its finalization; null when there is none. */
 export async function claimToFinalize(deps: FinalizerDeps): Promise<Work | null> {
-  const { store, leases } = deps;
-  const claimed = await store.claimBatchToFinalize(await leases.claim());
+  const { store, leases, turn } = deps;
+  const claimed = await store.claimBatchToFinalize(await leases.claim(), turn.project);
   if (claimed === null) return null;
+  turn.project = claimed.batch.project;
   const work = (run: Run) => finalize(claimed, run, deps);
   const describe = (end: Attributes | null) => end ?? {};
   return () => runStep(claimed, { name: "batch.finalize", work, describe }, deps);

@@ -64,8 +64,11 @@ export interface IncompleteChunk {
 
 /** The part of the {@link Store} port for the end of a batch. */
 export interface FinalizingStore {
-  /** Leases a batch that is not final, is past validation or stopping, and has no open chunk. */
-  claimBatchToFinalize(claim: Claim): Promise<ClaimedBatch | null>;
+  /**
+   * Leases the oldest batch that is not final, is past validation or stopping, and has no open chunk, from the project whose
+   * name follows `formerProject`, or else from the first project.
+   */
+  claimBatchToFinalize(claim: Claim, formerProject?: string): Promise<ClaimedBatch | null>;
   /** Lists the chunks of a batch with their segments, in the order of their numbers. */
   listChunkJournals(batchId: BatchId): Promise<ChunkJournal[]>;
   /** Finds where to begin to read a started batch from `line` on. */

@@ -36,6 +36,22 @@ export function testFinalizing(open: OpenStore): void {
     expect(await store.claimBatchToFinalize(claimBy("c"))).toBeNull();
   });
 
+  test("projects take turns at the end of their batches, however many one of them has", async () => {
+    await using opened = await open();
+    const { store } = opened;
+    for (const project of ["many", "many", "many", "zoo", "few", "few"]) {
+      const { batch } = await insertBatch(store, { project });
+      await store.cancelBatchIfOpen(batch);
+    }
+    const order: string[] = [];
+    for (let i = 0; i < 6; i++) {
+      const claimed = await store.claimBatchToFinalize(claimBy("a"), order.at(-1));
+      order.push(claimed?.batch.project ?? "none");
+    }
+    expect(order).toEqual(["few", "many", "zoo", "few", "many", "many"]);
+    expect(await store.claimBatchToFinalize(claimBy("a"), "few")).toBeNull();
+  });
+
   test("chunk journals come in the order of the chunks", async () => {
     const { store } = await open();
     const { batch, segment } = await finalizingBatch(store);

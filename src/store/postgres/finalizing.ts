@@ -42,6 +42,13 @@ const NOTHING_DONE = {
   totalTokens: 0,
 } as const;
 
+/** Finds the first batch without an open chunk of the first eligible project. */
+const firstEnded = (isEligible: SQL, now: SQL): SQL => sql`(
+  select sequence from batches as ending
+  where ${isEnding} and ${isListed} and ${isFreeBatch(now)} and ${isEligible} and not exists (
+    select 1 from chunks where batch_id = ending.id and ${isOpenChunk})
+  order by project, sequence limit 1 for update skip locked)`;
+
 interface Ending {
   readonly final: Final;
   readonly changed: Partial<typeof batches.$inferInsert>;
@@ -59,18 +66,14 @@ export class PostgresFinalizing {
   }
 
   /** The claim is one statement, because every replica asks again and again, and mostly there is nothing. */
-  async claim(claim: Bid): Promise<ClaimedBatch | null> {
+  async claim(claim: Bid, formerProject = ""): Promise<ClaimedBatch | null> {
+    const { now } = claim;
+    const next = firstEnded(sql`project > ${formerProject}`, now);
     const [row] = await this.#db.change((db) =>
       db
         .update(batches)
         .set(batchClaimedBy(claim))
-        .where(
-          sql`sequence = (
-            select sequence from batches as ending
-            where ${isEnding} and ${isListed} and ${isFreeBatch(claim.now)} and not exists (
-              select 1 from chunks where batch_id = ending.id and ${isOpenChunk})
-            order by sequence limit 1 for update skip locked)`,
-        )
+        .where(sql`sequence = coalesce(${next}, ${firstEnded(sql`true`, now)})`)
         .returning(),
     );
     if (row === undefined) return null;

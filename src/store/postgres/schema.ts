@@ -156,6 +156,7 @@ export const batches = pgTable(
     index("batches_that_may_expire").on(batch.expiresAtMs).where(mayExpire),
     index("batches_by_deadline").on(batch.expiresAtMs, batch.sequence).where(mayExpire),
     index("batches_ending").on(batch.sequence).where(isEnding),
+    index("batches_to_finalize").on(batch.project, batch.sequence).where(isEnding),
     index("batches_deleted").on(batch.sequence).where(isDeleted),
     index("batches_to_tidy").on(batch.sequence).where(isToTidy),
     index("batches_paused_by_quota").on(batch.sequence).where(isPausedByQuota),

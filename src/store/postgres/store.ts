@@ -349,7 +349,8 @@ const deletingMethods = (deleting: PostgresDeleting, now: Now) =>
 
 const finalizingMethods = (finalizing: PostgresFinalizing, tidying: PostgresTidying, now: Now) =>
   ({
-    claimBatchToFinalize: (claim) => finalizing.claim(timed(now)(claim)),
+    claimBatchToFinalize: (claim, formerProject) =>
+      finalizing.claim(timed(now)(claim), formerProject),
     listChunkJournals: (batchId) => finalizing.journals.list(batchId),
     findJournalStart: (batch, from) => finalizing.journals.startAt(batch, from),
     listJournalPage: (batchId, page) => finalizing.journals.listAfter(batchId, page),

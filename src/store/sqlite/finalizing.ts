@@ -12,7 +12,7 @@ import type { Announcement } from "../webhook-deliveries.ts";
 import { isEnding, isListed, isOpenChunk, statusIn } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { settleDeliveries } from "./deliveries.ts";
-import { and, eq, placeholder, sql } from "./drizzle.ts";
+import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import type { SqliteIntents } from "./intents.ts";
 import { SqliteJournals } from "./journals.ts";
@@ -26,6 +26,13 @@ import type { SqliteWebhookDeliveries } from "./webhook-deliveries.ts";
 /** One commit deletes so many rows, which takes some 5 ms. */
 const SEGMENT_PAGE = 1_000;
 
+/** Finds the first batch without an open chunk of the first project that `isEligible`. */
+const firstEnded = (isEligible: SQL): SQL => sql`(
+  select sequence from batches as ending indexed by batches_to_finalize
+  where ${isEnding} and ${isListed} and ${isFree} and ${isEligible} and not exists (
+    select 1 from chunks where batch_id = ending.id and ${isOpenChunk})
+  order by project, sequence limit 1)`;
+
 const prepareStatements = (db: Db) => ({
   claim: db
     .update(batches)
@@ -33,11 +40,7 @@ const prepareStatements = (db: Db) => ({
     .where(
       eq(
         batches.sequence,
-        sql`(
-          select sequence from batches as ending
-          where ${isEnding} and ${isListed} and ${isFree} and not exists (
-            select 1 from chunks where batch_id = ending.id and ${isOpenChunk})
-          order by sequence limit 1)`,
+        sql`coalesce(${firstEnded(sql`project > ${placeholder("formerProject")}`)}, ${firstEnded(sql`true`)})`,
       ),
     )
     .returning()
@@ -115,9 +118,9 @@ export class SqliteFinalizing {
     this.#statements = prepareStatements(db);
   }
 
-  claim(claim: Bid): ClaimedBatch | null {
+  claim(claim: Bid, formerProject = ""): ClaimedBatch | null {
     return writeUnsynced(this.#db, () => {
-      const row = this.#statements.claim.get(claimValues(claim));
+      const row = this.#statements.claim.get({ ...claimValues(claim), formerProject });
       if (row === undefined) return null;
       const input = this.#statements.findInput.get({ ...row });
       return {

@@ -374,7 +374,8 @@ const deletingMethods = (deleting: SqliteDeleting, now: Now) =>
 
 const finalizingMethods = (finalizing: SqliteFinalizing, tidying: SqliteTidying, now: Now) =>
   ({
-    claimBatchToFinalize: async (claim) => finalizing.claim(timed(now)(claim)),
+    claimBatchToFinalize: async (claim, formerProject) =>
+      finalizing.claim(timed(now)(claim), formerProject),
     listChunkJournals: (batchId) => finalizing.journals.list(batchId),
     findJournalStart: (batch, from) => finalizing.journals.startAt(batch, from),
     listJournalPage: (batchId, page) => finalizing.journals.listAfter(batchId, page),
