@@ -147,10 +147,11 @@ ${expected(batch)}
 }
 
 function expected(batch: BatchObject): Html {
-  const { eta, queue_position: place } = batch.x_batchd;
+  const { eta, queue_position: place, paused } = batch.x_batchd;
+  const unknown = paused === null ? "not known yet" : "once it goes on";
   const endedAt = endOf(batch);
   if (endedAt !== null) return figure("Took", formatDuration(endedAt - batch.created_at));
-  return html`${figure("Expected", eta === null ? html`<span class="dim">not known yet</span>` : time(eta, "relative"))}
+  return html`${figure("Expected", eta === null ? html`<span class="dim">${unknown}</span>` : time(eta, "relative"))}
 ${figure("Window ends", time(batch.expires_at, "relative"))}
 ${place === null || place === 0 ? "" : figure("Place in the queue", formatCount(place))}`;
 }
@@ -176,7 +177,7 @@ ${own.budget === null ? "" : figure("Budget", formatMoney(own.budget, own.cost?.
 ${figure("Priority", String(own.priority))}
 ${figure("Window", batch.completion_window)}
 ${figure("Input", fileLink(root, batch.input_file_id))}
-${own.from === null ? "" : figure("Runs again", html`${own.from.lines} lines of ${batchLink(root, own.from.batch)}`)}
+${own.from === null ? "" : figure(own.from.template === null ? "Runs again" : "Asks about", html`${own.from.lines} lines of ${batchLink(root, own.from.batch)}`)}
 ${own.retried_by.length === 0 ? "" : figure("Run again by", html`${own.retried_by.map((id) => batchLink(root, id))}`)}
 ${Object.entries(batch.metadata ?? {}).map(([key, value]) => html`<div><dt>${untrusted(key, 64)}</dt><dd>${untrusted(value, 512)}</dd></div>`)}
 </dl>
@@ -196,7 +197,8 @@ function cost(batch: BatchObject): Html {
     money.projected === null || money.projected === money.so_far
       ? ""
       : html` <span class="dim">of about ${formatMoney(money.projected, money.currency)}</span>`;
-  return figure("Cost so far", html`${formatMoney(money.so_far, money.currency)}${projected}`);
+  const name = hasEnded(batch) ? "Cost" : "Cost so far";
+  return figure(name, html`${formatMoney(money.so_far, money.currency)}${projected}`);
 }
 
 const batchLink = (root: string, id: string): Html =>
