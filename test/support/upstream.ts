@@ -77,6 +77,8 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Test
 export class TestUpstream implements AsyncDisposable {
   modelNames: readonly string[];
   answers: Answers | null;
+  /** The key that it accepts; null for any. */
+  apiKey: string | null;
   /** The number of requests for the list of models. */
   modelListCount = 0;
   /** Answers `GET /v1/models`. */
@@ -93,7 +95,6 @@ export class TestUpstream implements AsyncDisposable {
   maxInFlight = 0;
   /** The number of connections so far. */
   connectionCount = 0;
-  readonly #apiKey: string | null;
   readonly #server: Server;
   readonly #milestones: { isReached: () => boolean; resolve: () => void }[] = [];
   readonly #events = new EventEmitter();
@@ -107,7 +108,7 @@ export class TestUpstream implements AsyncDisposable {
   constructor({ modelNames = ["test-model"], apiKey, answers }: UpstreamOptions = {}) {
     this.modelNames = modelNames;
     this.answers = answers ?? null;
-    this.#apiKey = apiKey ?? null;
+    this.apiKey = apiKey ?? null;
     this.#server = createServer({ keepAliveTimeout: 60_000 }, (request, response) => {
       this.#answer(request, response).catch((error: Error) => {
         if (!response.headersSent) sendJson(response, 500, { test_upstream: error.message });
@@ -235,7 +236,7 @@ export class TestUpstream implements AsyncDisposable {
     { method, path, headers }: Omit<SeenRequest, "model" | "user">,
     response: ServerResponse,
   ) {
-    if (this.#apiKey !== null && headers.authorization !== `Bearer ${this.#apiKey}`) {
+    if (this.apiKey !== null && headers.authorization !== `Bearer ${this.apiKey}`) {
       sendJson(response, 401, errorEnvelope(401));
     } else if (path === "/v1/models") {
       this.modelListCount++;
