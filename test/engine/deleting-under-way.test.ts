@@ -2,20 +2,19 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import Database from "better-sqlite3";
-import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { afterAll, afterEach, expect, test } from "vitest";
 import { openStorage } from "../../src/runtime/storage.ts";
 import { createBatch } from "../support/batches.ts";
 import { derive } from "../support/derived.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { GatedBlobs } from "../support/gated-blobs.ts";
-import { chatLines, startTestService, type TestService } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { chatLines, startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
 
-let upstream: TestUpstream;
-let service: TestService;
 let blobs: GatedBlobs;
-beforeAll(async () => {
-  upstream = await startUpstream();
-  service = await startTestService({
+const upstream = forAllTests(await startUpstream());
+const service = forAllTests(
+  await startTestService({
     config: {
       upstreams: [{ name: "one", base_url: upstream.url, models: ["*"], max_concurrency: 8 }],
       engine: { stop_grace_seconds: 0 },
@@ -27,13 +26,9 @@ beforeAll(async () => {
       blobs = new GatedBlobs(opened.blobs);
       return { ...opened, blobs };
     },
-  });
-});
-afterAll(async () => {
-  upstream.release();
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-});
+  }),
+);
+afterAll(() => upstream.release());
 
 /** Every third line fails. */
 const lines = (count: number) => chatLines(count, (n) => (n % 3 === 0 ? "[[status 400]]" : "Hi"));

@@ -3,28 +3,23 @@ import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
 import type { IncomingMessage } from "node:http";
 import { connect, type Socket } from "node:net";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, expect, test } from "vitest";
 import { submitLines } from "../support/batches.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
 import { ask, clientOf, post } from "../support/projects.ts";
-import { chatLines, startTestService, type TestService } from "../support/service.ts";
-import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { chatLines, startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 const admin = "key-admin";
 const SILENCE_MS = 300_000;
 const READERS_OF_PROJECT = 8;
 
-let upstream: TestUpstream;
-let service: TestService;
-beforeAll(async () => {
-  upstream = await startUpstream();
-  const keys = [{ name: "operator", key: admin, scopes: ["admin"] }];
-  service = await startTestService({ upstreamUrl: upstream.url, config: { auth: { keys } } });
-});
-afterAll(async () => {
-  upstream.release();
-  await service[Symbol.asyncDispose]();
-  await upstream[Symbol.asyncDispose]();
-});
+const upstream = forAllTests(await startUpstream());
+const keys = [{ name: "operator", key: admin, scopes: ["admin"] }];
+const service = forAllTests(
+  await startTestService({ upstreamUrl: upstream.url, config: { auth: { keys } } }),
+);
+afterAll(() => upstream.release());
 
 async function makeKey(project: string): Promise<{ id: string; key: string }> {
   const { body } = await post(service.url, "admin/keys", { name: "reader", project }, admin);
