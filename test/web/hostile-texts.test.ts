@@ -17,24 +17,22 @@ const upstream = forAllTests(
 );
 const upstreams = [{ name: "hostile", base_url: upstream.url, models: ["*"] }];
 const service = forAllTests(await startTestService({ config: { upstreams } }));
+const open = (path: string) =>
+  fetch(service.url + path, {
+    headers: { accept: "text/html", "sec-fetch-site": "same-origin" },
+  });
+
 const line = chatLine(HOSTILE, HOSTILE, { model: HOSTILE });
 const file = new File([`${line}\n`], `${HOSTILE}.jsonl`);
 const fileId = (await service.openai.files.create({ file, purpose: "batch" })).id;
-const batch = await createBatch(service.openai, fileId, {
-  metadata: { [HOSTILE.slice(0, 64)]: HOSTILE },
-});
-const batchId = batch.id;
+const metadata = { [HOSTILE.slice(0, 64)]: HOSTILE };
+const { id: batchId } = await createBatch(service.openai, fileId, { metadata });
 // The upstream refuses the key, and the batch waits.
 await vi.waitFor(
   async () =>
     expect(await (await open("/v1/admin/upstreams")).text()).toContain("refused_credentials"),
   { timeout: 100_000 },
 );
-
-const open = (path: string) =>
-  fetch(service.url + path, {
-    headers: { accept: "text/html", "sec-fetch-site": "same-origin" },
-  });
 
 /** The pages, and what a link of another site could write into their addresses. */
 function paths(): string[] {
