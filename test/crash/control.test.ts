@@ -4,12 +4,11 @@ import { existsSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import OpenAI from "openai";
-import { Client } from "pg";
 import { describe, expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { endLeases } from "../support/end-leases.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { sharePostgres } from "../support/postgres.ts";
+import { query, sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines } from "../support/service.ts";
@@ -70,10 +69,7 @@ async function makePlace(
 /** Ends what a killed server held: its leases, and the right to name the blobs that it was writing. */
 async function endAll(databaseUrl: string): Promise<void> {
   await endLeases(databaseUrl);
-  const client = new Client(databaseUrl);
-  await client.connect();
-  await client.query("update blob_intents set expires_at_ms = 0");
-  await client.end();
+  await query(databaseUrl, "update blob_intents set expires_at_ms = 0");
 }
 
 const started = new WeakSet<Place>();
@@ -143,16 +139,14 @@ const blobsIn = ({ blobsDir }: Place): number =>
 async function leftIn(place: Place): Promise<number> {
   const tables = ["batches", "chunks", "segments", "files", "reservations", "deliveries"];
   let rowCount = 0;
-  const query = `select ${tables.map((table) => `(select count(*) from ${table})`).join(" + ")} as count`;
+  const counting = `select ${tables.map((table) => `(select count(*) from ${table})`).join(" + ")} as count`;
   if (place.databaseUrl === null) {
     const db = new Database(join(place.dataDir, "batchd.sqlite"), { readonly: true });
-    rowCount = (db.prepare(query).get() as { count: number }).count;
+    rowCount = (db.prepare(counting).get() as { count: number }).count;
     db.close();
   } else {
-    const client = new Client(place.databaseUrl);
-    await client.connect();
-    rowCount = Number((await client.query(query)).rows[0].count);
-    await client.end();
+    const [row] = await query(place.databaseUrl, counting);
+    rowCount = Number(row?.["count"]);
   }
   return rowCount + blobsIn(place);
 }

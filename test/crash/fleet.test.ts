@@ -1,5 +1,4 @@
 /** API servers and workers on one PostgreSQL: the roles, the death of a worker, and the return of one that was stopped. */
-import { Client } from "pg";
 import { describe, expect, test } from "vitest";
 import {
   answeredLines,
@@ -10,7 +9,7 @@ import {
   type Worker,
 } from "../support/fleet.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { sharePostgres } from "../support/postgres.ts";
+import { query, sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLine } from "../support/service.ts";
@@ -52,13 +51,11 @@ const metric = async ({ url }: Member, name: string, labels: Record<string, stri
   new Scrape(await (await fetch(`${url}/metrics`)).text()).value(name, labels);
 
 async function rowsOf(databaseUrl: string, id: string): Promise<unknown> {
-  const client = new Client(databaseUrl);
-  await client.connect();
-  const { rows: batches } = await client.query("select * from batches where id = $1", [id]);
-  const { rows: files } = await client.query("select * from files order by sequence");
-  const { rows: segments } = await client.query("select * from segments");
-  await client.end();
-  return { batches, files, segments };
+  return {
+    batches: await query(databaseUrl, "select * from batches where id = $1", [id]),
+    files: await query(databaseUrl, "select * from files order by sequence"),
+    segments: await query(databaseUrl, "select * from segments"),
+  };
 }
 
 const PLACES: [string, () => Record<string, unknown> | undefined][] = [

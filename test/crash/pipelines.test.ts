@@ -6,13 +6,12 @@ import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import OpenAI from "openai";
-import { Client } from "pg";
 import { expect, test } from "vitest";
 import { submitLines } from "../support/batches.ts";
 import { chatTemplate, derive } from "../support/derived.ts";
 import { Fleet } from "../support/fleet.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { sharePostgres } from "../support/postgres.ts";
+import { query, sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLine } from "../support/service.ts";
@@ -134,10 +133,7 @@ test.skipIf(s3 === null)(
       workers.push(await fleet.worker({ upstream }));
     });
     await expectEveryLineOnce(api, ids);
-    const client = new Client(databaseUrl);
-    await client.connect();
-    const { rows } = await client.query("select 1 from files where deleted_at_ms is null");
-    await client.end();
-    expect(rows).toHaveLength(FILES);
+    const kept = "select 1 from files where deleted_at_ms is null";
+    expect(await query(databaseUrl, kept)).toHaveLength(FILES);
   },
 );

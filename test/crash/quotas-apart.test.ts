@@ -1,11 +1,10 @@
 /** Quotas while a server has lost its way to PostgreSQL for longer than its leases last. Real processes. */
-import { Client } from "pg";
 import { expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { submitLines } from "../support/batches.ts";
 import { Fleet, type Member } from "../support/fleet.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { sharePostgres } from "../support/postgres.ts";
+import { query, sharePostgres } from "../support/postgres.ts";
 import { chatLine } from "../support/service.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
 
@@ -34,17 +33,10 @@ async function started(member: Member, model: string): Promise<string> {
 
 /** Resolves once the lease on the chunk of a batch has run out, by the clock of the database. */
 async function leaseRunOut(databaseUrl: string, batchId: string): Promise<void> {
-  const client = new Client({ connectionString: databaseUrl });
-  await client.connect();
-  const isOver = async () => {
-    const { rows } = await client.query(
-      "select lease_expires_at_ms < extract(epoch from clock_timestamp()) * 1000 as over from chunks where batch_id = $1",
-      [batchId],
-    );
-    return rows[0]?.over;
-  };
+  const over =
+    "select lease_expires_at_ms < extract(epoch from clock_timestamp()) * 1000 as over from chunks where batch_id = $1";
+  const isOver = async () => (await query(databaseUrl, over, [batchId]))[0]?.["over"];
   await expect.poll(isOver, { timeout: 30_000 }).toBe(true);
-  await client.end();
 }
 
 test.skipIf(postgres === null)(

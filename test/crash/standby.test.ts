@@ -2,14 +2,13 @@
  * A database whose name leads to a standby for a while, as in the course of a failover. The standby is behind: it has none
  * of the rows that were made since it lost its server.
  */
-import { Client } from "pg";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
 import { answeredLines, Fleet, type Member, numbersTo, submit } from "../support/fleet.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { hasPgBouncer, startPgBouncer } from "../support/pgbouncer.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { query, startPostgres } from "../support/postgres.ts";
 import { aFile } from "../support/store-builders.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
 
@@ -30,10 +29,7 @@ function lead(proxy: TcpProxy, port: number): void {
 async function promote(databaseUrl: string, port: number): Promise<void> {
   const url = new URL(databaseUrl);
   url.port = String(port);
-  const client = new Client(url.href);
-  await client.connect();
-  await client.query("select pg_promote()");
-  await client.end();
+  await query(url.href, "select pg_promote()");
 }
 
 const LINES = 400;

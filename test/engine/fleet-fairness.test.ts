@@ -1,11 +1,10 @@
 /** Fair shares between projects over several workers, each a process, on one PostgreSQL. */
 import OpenAI from "openai";
-import { Client } from "pg";
 import { describe, expect, test } from "vitest";
 import { submitLines } from "../support/batches.ts";
 import { Fleet, type Member } from "../support/fleet.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { sharePostgres } from "../support/postgres.ts";
+import { query, sharePostgres } from "../support/postgres.ts";
 import { chatLine } from "../support/service.ts";
 
 const postgres = forAllTests(await sharePostgres("the fair shares of projects"));
@@ -63,17 +62,11 @@ describe.skipIf(postgres === null)("projects", () => {
     const { id } = await submitLines(clientOf(api, "small"), linesOf("small", 20, 0));
     await Promise.all([fleet.worker({ upstream }), fleet.worker({ upstream })]);
 
-    const client = new Client(databaseUrl);
-    await client.connect();
-    const started = async () => {
-      const { rows } = await client.query<{ id: string }>(
-        "select id from batches where in_progress_at_ms is not null order by in_progress_at_ms",
-      );
-      return rows.map((row) => row.id);
-    };
+    const inOrder =
+      "select id from batches where in_progress_at_ms is not null order by in_progress_at_ms";
+    const started = async () => (await query(databaseUrl, inOrder)).map((row) => row["id"]);
     await expect.poll(async () => (await started()).length).toBe(41);
     const order = await started();
-    await client.end();
     // Each worker validates three side by side, and the first may all be of the same project.
     expect(order.indexOf(id)).toBeLessThan(12);
   });

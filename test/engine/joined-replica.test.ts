@@ -1,9 +1,8 @@
 /** What a replica knows of the others when it needs it, although no time passes between their reports. */
 import { expect, test } from "vitest";
-import { query } from "../ports/opened-postgres.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { query, startPostgres } from "../support/postgres.ts";
 import { chatLine, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";

@@ -1,10 +1,8 @@
-/** What replicas tell each other of failed lines is in the database, and goes from there. */
-import { Client } from "pg";
 import { expect, test } from "vitest";
 import { FIRST_LINES } from "../../src/batch/failures.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { sharePostgres } from "../support/postgres.ts";
+import { query, sharePostgres } from "../support/postgres.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -16,10 +14,7 @@ test.skipIf(postgres === null)(
   "the failure that the lines of a batch had in common is gone some minutes after the batch was deleted",
   async () => {
     const database_url = await postgres!.createDatabase();
-    const client = new Client(database_url);
-    await client.connect();
-    await using _client = { [Symbol.asyncDispose]: () => client.end() };
-    const reports = async () => (await client.query("select report from replicas")).rows;
+    const reports = () => query(database_url, "select report from replicas");
     await using upstream = await startUpstream();
     const clock = new FakeClock();
     await using service = await startTestService({

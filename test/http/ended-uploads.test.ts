@@ -1,10 +1,9 @@
 /** What is left of uploads that have ended: a day later nothing, at first what a client needs that lost an answer. */
 import { join } from "node:path";
 import Database from "better-sqlite3";
-import { Client } from "pg";
 import { describe, expect, test } from "vitest";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { sharePostgres } from "../support/postgres.ts";
+import { query, sharePostgres } from "../support/postgres.ts";
 import { startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
@@ -28,11 +27,7 @@ async function onDatabase({ dataDir, databaseUrl }: Place, statement: string): P
     db.close();
     return rows;
   }
-  const client = new Client(databaseUrl);
-  await client.connect();
-  const { rows } = await client.query(statement);
-  await client.end();
-  return rows;
+  return query(databaseUrl, statement);
 }
 
 const create = ({ openai }: TestService) =>

@@ -9,7 +9,7 @@ import { Client } from "pg";
 import { describe, expect, test } from "vitest";
 import { DELETION_MS } from "../../src/store/projects.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { sharePostgres } from "../support/postgres.ts";
+import { query, sharePostgres } from "../support/postgres.ts";
 import { ask, clientOf, create, post, upload } from "../support/projects.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
@@ -72,10 +72,7 @@ async function endDeletions({ dataDir, databaseUrl }: Place): Promise<void> {
     db.close();
     return;
   }
-  const client = new Client(databaseUrl);
-  await client.connect();
-  await client.query(statement);
-  await client.end();
+  await query(databaseUrl, statement);
 }
 
 const blobsIn = ({ dataDir }: Place): string[] => {

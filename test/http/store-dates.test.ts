@@ -1,10 +1,9 @@
 /** What the store ends at a date begins by the clock of the store, whatever the clock of the machine says. A real PostgreSQL. */
-import { Client } from "pg";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { createBatch } from "../support/batches.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { sharePostgres } from "../support/postgres.ts";
+import { query, sharePostgres } from "../support/postgres.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -17,14 +16,8 @@ const TOLERANCE_SECONDS = 300;
 
 /** Returns the date in the database, in seconds. */
 async function secondsIn(databaseUrl: string): Promise<number> {
-  const client = new Client({ connectionString: databaseUrl });
-  await client.connect();
-  try {
-    const { rows } = await client.query("select extract(epoch from clock_timestamp()) as now");
-    return Number(rows[0].now);
-  } finally {
-    await client.end();
-  }
+  const [row] = await query(databaseUrl, "select extract(epoch from clock_timestamp()) as now");
+  return Number(row?.["now"]);
 }
 
 const SKEWS = [

@@ -12,7 +12,7 @@ import { createBatch } from "../support/batches.ts";
 import { runCommand } from "../support/command.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { moveWell, startMove } from "../support/move.ts";
-import { sharePostgres } from "../support/postgres.ts";
+import { query, sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { startS3Proxy } from "../support/s3-proxy.ts";
@@ -246,9 +246,6 @@ async function killAtWriteTo(table: string, databaseUrl: string, args: readonly 
 
 /** A killed process counts as a replica until its claim ends. */
 async function claimsEnded(databaseUrl: string): Promise<void> {
-  const client = new Client(databaseUrl);
-  await client.connect();
   const live = `select 1 from replicas where expires_at_ms > extract(epoch from now()) * 1000`;
-  await expect.poll(async () => (await client.query(live)).rowCount).toBe(0);
-  await client.end();
+  await expect.poll(() => query(databaseUrl, live)).toEqual([]);
 }

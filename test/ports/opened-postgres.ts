@@ -128,14 +128,6 @@ export async function connect(url: string) {
   return Object.assign(client, { [Symbol.asyncDispose]: () => client.end() });
 }
 
-export async function query(url: string, text: string): Promise<Record<string, unknown>[]> {
-  const client = new Client(url);
-  await client.connect();
-  const { rows } = await client.query(text);
-  await client.end();
-  return rows;
-}
-
 /** Resolves once another connection waits for a lock. */
 export const isWaitedFor = (admin: Client) =>
   expect

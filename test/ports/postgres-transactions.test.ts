@@ -7,6 +7,7 @@ import { systemClock } from "../../src/clock.ts";
 import { IdempotencyKeyLost } from "../../src/store/idempotency.ts";
 import { Database } from "../../src/store/postgres/database.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { query } from "../support/postgres.ts";
 import {
   aFile,
   anAnnouncement,
@@ -22,7 +23,7 @@ import {
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
-import { connect, isWaitedFor, openStore, PostgresStores, query } from "./opened-postgres.ts";
+import { connect, isWaitedFor, openStore, PostgresStores } from "./opened-postgres.ts";
 
 const postgres = forAllTests(
   await PostgresStores.start("the tests of the transactions of PostgreSQL"),

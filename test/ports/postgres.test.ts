@@ -8,6 +8,7 @@ import type { UntrustedId } from "../../src/batch/batch.ts";
 import { systemClock } from "../../src/clock.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { query } from "../support/postgres.ts";
 import {
   aFile,
   aSegment,
@@ -19,7 +20,7 @@ import {
   PROJECT,
   startBatch,
 } from "../support/store-builders.ts";
-import { connect, isWaitedFor, openStore, PostgresStores, query } from "./opened-postgres.ts";
+import { connect, isWaitedFor, openStore, PostgresStores } from "./opened-postgres.ts";
 import { describeStore } from "./store.ts";
 
 const postgres = forAllTests(await PostgresStores.start("the tests of the PostgreSQL store"));

@@ -1,11 +1,10 @@
 /** Connections to a PostgreSQL with a certificate of an authority that no system trusts. */
 import { chmodSync, chownSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { Client } from "pg";
 import { describe, expect, test } from "vitest";
 import { privateAuthority } from "../support/certificates.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { startPostgres, unprivileged } from "../support/postgres.ts";
+import { query, startPostgres, unprivileged } from "../support/postgres.ts";
 import { startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
@@ -48,13 +47,11 @@ async function connectionsWith(options: {
   await using _ = await startTestService({
     config: { database_url: url.href, database: { ...options.database } },
   });
-  const client = new Client(plain);
-  await client.connect();
-  const { rows } = await client.query<{ ssl: boolean }>(
+  const rows = await query<{ ssl: boolean }>(
+    plain,
     `select ssl from pg_stat_ssl join pg_stat_activity using (pid)
      where datname = current_database() and application_name = 'batchd'`,
   );
-  await client.end();
   return [...new Set(rows.map(({ ssl }) => ssl))];
 }
 

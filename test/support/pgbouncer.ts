@@ -13,9 +13,8 @@ import {
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { createInterface } from "node:readline";
-import { Client } from "pg";
 import { killAtTestEnd } from "./leftovers.ts";
-import { freePort, unprivileged } from "./postgres.ts";
+import { freePort, query, unprivileged } from "./postgres.ts";
 
 const HOW = "install it (`apt-get install pgbouncer`)";
 
@@ -109,10 +108,7 @@ max_client_conn = 200
 async function countServers(url: URL): Promise<number> {
   const admin = new URL(url);
   admin.pathname = "/pgbouncer";
-  const client = new Client(admin.href);
-  await client.connect();
-  // Its console knows only the simple protocol.
-  const { rows } = await client.query<{ database: string }>("show servers");
-  await client.end();
+  // Its console knows only the simple protocol, in which a statement without values is sent.
+  const rows = await query<{ database: string }>(admin.href, "show servers");
   return rows.filter(({ database }) => `/${database}` === url.pathname).length;
 }

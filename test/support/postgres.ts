@@ -289,7 +289,7 @@ async function startChild(
 
 async function makeTables(server: string): Promise<string> {
   const name = newName();
-  await run(server, `create database ${name}`);
+  await query(server, `create database ${name}`);
   await migrateAt(urlOf(server, name));
   return name;
 }
@@ -307,11 +307,20 @@ function urlOf(server: string, name: string): string {
   return url.href;
 }
 
-async function run(server: string, statement: string): Promise<void> {
-  const client = new Client(server);
+/** Sends one statement over a connection of its own, and returns its rows. */
+export async function query<T = Record<string, unknown>>(
+  databaseUrl: string,
+  text: string,
+  values?: readonly unknown[],
+): Promise<T[]> {
+  const client = new Client(databaseUrl);
   await client.connect();
-  await client.query(statement);
-  await client.end();
+  try {
+    const { rows } = await client.query(text, values && [...values]);
+    return rows as T[];
+  } finally {
+    await client.end();
+  }
 }
 
 interface Databases {
@@ -324,7 +333,7 @@ function databasesOn(url: string, { server, tables }: Databases): TestPostgres {
   const made: string[] = [];
   const create = async (template: string) => {
     const name = newName();
-    await run(url, `create database ${name} ${template}`);
+    await query(url, `create database ${name} ${template}`);
     made.push(name);
     return urlOf(url, name);
   };
@@ -338,7 +347,7 @@ function databasesOn(url: string, { server, tables }: Databases): TestPostgres {
     },
     createEmptyDatabase: () => create(""),
     [Symbol.asyncDispose]: async () => {
-      for (const name of made) await run(url, `drop database if exists ${name} with (force)`);
+      for (const name of made) await query(url, `drop database if exists ${name} with (force)`);
     },
   };
 }
