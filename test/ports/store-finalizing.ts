@@ -37,8 +37,7 @@ export function testFinalizing(open: OpenStore): void {
   });
 
   test("projects take turns at the end of their batches, however many one of them has", async () => {
-    await using opened = await open();
-    const { store } = opened;
+    const { store } = await open();
     for (const project of ["many", "many", "many", "zoo", "few", "few"]) {
       const { batch } = await insertBatch(store, { project });
       await store.cancelBatchIfOpen(batch);

@@ -142,7 +142,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["config/locations.ts"],
   },
   "locations/folder/": {
-    may: [...LOCATION, "batch/random-id.ts", "blobs/file-system.ts"],
+    may: [...LOCATION, "batch/random-id.ts", "blobs/file-system.ts", "blobs/semaphore.ts"],
     mayKnow: ["clock.ts"],
   },
   "webhooks/": {

@@ -25,7 +25,7 @@ export class Operations {
   /** The operations that were given up and have not ended. */
   #overdueCount = 0;
 
-  /** `name` is that of the location. */
+  /** `name` is the name of the location. */
   constructor(name: string, clock: Pick<Clock, "after">) {
     this.#name = name;
     this.#clock = clock;
@@ -40,7 +40,7 @@ export class Operations {
     return this.#run(operate, { undo, isAlways: false });
   }
 
-  /** Closes what is open, whenever its turn comes. Nobody waits for it at a share that is away. */
+  /** Closes what is open, whenever its turn comes. No caller waits for it at a share that is away. */
   async close(handle: Pick<FileHandle, "close">): Promise<void> {
     const isAway = this.#overdueCount > 0;
     const operate = () => handle.close();
