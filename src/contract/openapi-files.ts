@@ -35,15 +35,17 @@ import { RESULT_FORMATS } from "./results.ts";
 
 const fileId = z.object({ file_id: z.string().meta({ example: FILE_EXAMPLE.id }) });
 
+/** The page of the API fills in every field, so the examples are what most uploads want: an input, with its usual end. */
 const FileForm = z.object({
   file: z.string().meta({ format: "binary", description: "The bytes, with their file name." }),
-  purpose: z.enum(UPLOAD_PURPOSES),
+  purpose: z.enum(UPLOAD_PURPOSES).meta({ example: "batch" }),
   "expires_after[anchor]": z.literal("created_at").optional(),
   "expires_after[seconds]": z
     .int()
     .min(EXPIRES_AFTER_SECONDS.min)
     .max(EXPIRES_AFTER_SECONDS.max)
-    .optional(),
+    .optional()
+    .meta({ example: EXPIRES_AFTER_SECONDS.max }),
 });
 
 const COPY_FILE_EXAMPLE = {
@@ -139,22 +141,19 @@ export const FILE_PATHS: ZodOpenApiPathsObject = {
           }),
         }),
         header: z.object({
-          range: z
+          range: z.string().optional().describe("One range of bytes, such as `bytes=0-1023`."),
+          "if-none-match": z
             .string()
             .optional()
-            .meta({ description: "One range of bytes.", example: "bytes=0-1023" }),
-          "if-none-match": z.string().optional().meta({
-            description: "The `etag` of what the client has: the same content is a 304 without it.",
-            example: '"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"',
-          }),
-          "if-match": z.string().optional().meta({
-            description: "The `etag` that the file must have: any other is a 412.",
-            example: '"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"',
-          }),
-          "if-range": z.string().optional().meta({
-            description: "The `etag` that the range is for: of any other file comes the whole.",
-            example: '"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"',
-          }),
+            .describe("The `etag` of what the client has: the same content is a 304 without it."),
+          "if-match": z
+            .string()
+            .optional()
+            .describe("The `etag` that the file must have: any other is a 412."),
+          "if-range": z
+            .string()
+            .optional()
+            .describe("The `etag` that the range is for: of any other file comes the whole."),
         }),
       },
       responses: {

@@ -21,8 +21,11 @@ export const UsageQuery = {
     .describe(
       "`project`, `model` and `day`, or some of them, with commas between; `day` if left out.",
     ),
-  from: DAY.optional().describe("The first day in UTC; 30 days back if left out."),
-  to: DAY.optional().describe("The last day in UTC; today if left out. At most 366 days."),
+  from: z
+    .string()
+    .optional()
+    .describe("The first day in UTC, such as `2026-01-31`; 30 days back if left out."),
+  to: z.string().optional().describe("The last day in UTC; today if left out. At most 366 days."),
   project: z
     .string()
     .optional()

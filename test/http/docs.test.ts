@@ -3,6 +3,7 @@ import { parse } from "yaml";
 import packageJson from "../../package.json" with { type: "json" };
 import { openApiYaml } from "../../src/contract/openapi.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { chatLine } from "../support/service.ts";
 import { startTestApi } from "../support/test-http.ts";
 
 const api = forAllTests(
@@ -69,6 +70,51 @@ describe("the page for people", () => {
     expect((await read("/docs/swagger-ui-bundle.js")).text).toContain("SwaggerUIBundle");
     const { info } = parse((await read("/openapi.yaml")).text) as { info: { version: string } };
     expect(info.version).toBe(packageJson.version);
+  });
+
+  test("fills in no parameter that may be left out: an `if-match` of its own would refuse every download", async () => {
+    type Parameter = { name: string; required?: boolean; example?: unknown; schema: object };
+    type Operation = { operationId: string; parameters?: readonly Parameter[] };
+    const { paths } = parse((await read("/openapi.yaml")).text) as {
+      paths: Record<string, Record<string, Operation>>;
+    };
+    const operations = Object.values(paths).flatMap((methods) => Object.values(methods));
+    const filledIn = operations.flatMap(({ operationId, parameters = [] }) =>
+      parameters
+        .filter(({ required }) => required !== true)
+        // Swagger UI puts both into the field, and sends it.
+        .filter((each) => "example" in each || "example" in each.schema)
+        .map(({ name }) => `${operationId} ${name}`),
+    );
+    expect(operations.length).toBeGreaterThan(30);
+    expect(filledIn).toEqual([]);
+  });
+
+  test("suggests an upload for a batch that is kept as long as any other", async () => {
+    type Form = { properties: Record<string, { example?: unknown; const?: unknown }> };
+    const document = parse((await read("/openapi.yaml")).text) as {
+      paths: {
+        "/v1/files": {
+          post: { requestBody: { content: { "multipart/form-data": { schema: Form } } } };
+        };
+      };
+    };
+    const { content } = document.paths["/v1/files"].post.requestBody;
+    const { properties } = content["multipart/form-data"].schema;
+    const form = new FormData();
+    for (const [name, { example, const: only }] of Object.entries(properties)) {
+      const suggested = example ?? only;
+      if (suggested !== undefined) form.set(name, String(suggested));
+    }
+    form.set("file", new Blob([`${chatLine("a", "Hello")}\n`]), "a.jsonl");
+    const uploaded = await api.fetch("/v1/files", {
+      method: "POST",
+      headers: { authorization: "Bearer sk-1" },
+      body: form,
+    });
+    const file = (await uploaded.json()) as { created_at: number; expires_at: number };
+    expect(file).toMatchObject({ purpose: "batch" });
+    expect(file.expires_at - file.created_at).toBe(30 * 24 * 60 * 60);
   });
 
   test.each([
