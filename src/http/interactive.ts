@@ -4,6 +4,7 @@
  * request upstream, and so does one that reads nothing for too long: it would keep a slot of the upstream. An answer that
  * breaks must break here too, so that it never looks complete.
  */
+import type { ServerResponse } from "node:http";
 import { pipeline } from "node:stream/promises";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { ContentfulStatusCode } from "hono/utils/http-status";
@@ -75,7 +76,7 @@ async function sendOn(
   };
   if (answer.body.errored === null) answer.body.once("error", onBreak);
   else onBreak(answer.body.errored);
-  outgoing.writeHead(answer.status, { ...passedOn(answer), ...trackingHeaders(c) });
+  outgoing.writeHead(answer.status, { ...passedOn(answer, outgoing), ...trackingHeaders(c) });
   outgoing.flushHeaders();
   closeUnread(outgoing);
   await pipeline(answer.body, outgoing).catch(() => {
@@ -88,10 +89,15 @@ async function sendOn(
 const PASSED_ON =
   /^(?:content-type|content-length|content-encoding|cache-control|retry-after|retry-after-ms|x-should-retry|x-ratelimit-.+)$/;
 
-function passedOn({ headers }: Proxied): Record<string, string | string[]> {
+/** A header that is set already says how many requests the project has left. The upstream speaks of those of all projects. */
+function passedOn(
+  { headers }: Proxied,
+  outgoing: ServerResponse,
+): Record<string, string | string[]> {
   const passed: Record<string, string | string[]> = {};
   for (const [name, value] of Object.entries(headers)) {
-    if (value !== undefined && PASSED_ON.test(name)) passed[name] = value;
+    const isPassed = PASSED_ON.test(name) && !outgoing.hasHeader(name);
+    if (value !== undefined && isPassed) passed[name] = value;
     if (value !== undefined && name === "x-request-id") passed["x-upstream-request-id"] = value;
   }
   return passed;

@@ -141,6 +141,26 @@ test("headers that concern the client pass, all others stay between the two serv
   });
 });
 
+test("a project with a rate is told how much of its own rate is left, not of the upstream's", async () => {
+  const rate = { name: "default", quotas: { requests_per_minute: 7 } };
+  await using limited = await serviceFor(upstream.url, {}, { projects: [rate] });
+  const answer = client.ask(CHAT, limited);
+  const { response } = await upstream.next();
+  response.writeHead(200, {
+    "content-type": "application/json",
+    "x-ratelimit-limit-requests": "10000",
+    "x-ratelimit-remaining-requests": "9999",
+    "x-ratelimit-reset-requests": "8.64s",
+    "x-ratelimit-limit-tokens": "200000",
+  });
+  response.end("{}");
+  const { headers } = await answer;
+  expect(headers.get("x-ratelimit-limit-requests")).toBe("7");
+  expect(headers.get("x-ratelimit-remaining-requests")).toBe("6");
+  expect(headers.get("x-ratelimit-reset-requests")).toMatch(/^\d+s$/);
+  expect(headers.get("x-ratelimit-limit-tokens")).toBe("200000");
+});
+
 test("the trace of a client goes on upstream, and what is none does not", async () => {
   const trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
   const traceOf = async (traceparent: string) => {
