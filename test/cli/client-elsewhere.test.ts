@@ -1,14 +1,12 @@
-/** The commands of a client at a server that is no batchd, over a bad network, and while a server starts again. */
-import { once } from "node:events";
 import { appendFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer as createHttpServer, type RequestListener } from "node:http";
-import { createServer } from "node:net";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { runCommand } from "../support/command.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { listening } from "../support/listening.ts";
 import { PlainServer } from "../support/plain-server.ts";
+import { freePort } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLine, chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -113,7 +111,7 @@ describe("over a bad network", () => {
   });
 
   test("a wait survives kill -9 of the server and its next start", async () => {
-    const port = await freePort();
+    const port = String(await freePort());
     const dataDir = join(folder, "restarted");
     const serve = () =>
       new BatchdProcess([
@@ -142,15 +140,6 @@ describe("over a bad network", () => {
 });
 
 /** Returns a port that was free a moment ago: the second start needs the port of the first. */
-async function freePort(): Promise<string> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as { port: number };
-  server.close();
-  await once(server, "close");
-  return String(port);
-}
-
 test("a large file goes up in parts, and comes down again as it was", async () => {
   const large = join(folder, "large.jsonl");
   const line = `${chatLine("a", "x".repeat(100_000))}\n`;

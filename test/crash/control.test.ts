@@ -1,12 +1,13 @@
 /** `kill -9` at random moments of what a client does with a running batch: each has happened as a whole, or not at all. */
 import { randomUUID } from "node:crypto";
-import { existsSync, readdirSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { endLeases } from "../support/end-leases.ts";
+import { pathsBelow } from "../support/files-below.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { query, sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
@@ -128,12 +129,7 @@ const remove = ({ url }: Started, id: string) =>
 const aMoment = () => new Promise((resolve) => setTimeout(resolve, Math.random() * 20));
 
 /** Counts the blobs. A prefix of a bucket without any is not there. */
-const blobsIn = ({ blobsDir }: Place): number =>
-  existsSync(blobsDir)
-    ? readdirSync(blobsDir, { recursive: true, withFileTypes: true }).filter((each) =>
-        each.isFile(),
-      ).length
-    : 0;
+const blobsIn = ({ blobsDir }: Place): number => pathsBelow(blobsDir).length;
 
 /** Counts what the place has of any batch or file. */
 async function leftIn(place: Place): Promise<number> {

@@ -9,7 +9,7 @@ import OpenAI from "openai";
 import { expect, test } from "vitest";
 import { createBatch, uploadLines } from "../support/batches.ts";
 import { BatchdProcess } from "../support/process.ts";
-import { chatLines, type ResultRow } from "../support/service.ts";
+import { chatLines, type ResultRow, rowsIn } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -96,8 +96,8 @@ test("killed, damaged, swept and locked out, a batch still ends with each line o
   expect(batch.status).toBe("completed");
   const numbers = Array.from({ length: LINES }, (_, i) => i + 1);
   const [output, error] = [
-    await rowsOf(openai, batch.output_file_id),
-    await rowsOf(openai, batch.error_file_id),
+    await rowsIn(openai, batch.output_file_id),
+    await rowsIn(openai, batch.error_file_id),
   ];
   expect(numbersOf(error)).toEqual(numbers.filter(isRefused));
   expect(numbersOf(output)).toEqual(numbers.filter((n) => !isRefused(n)));
@@ -124,11 +124,3 @@ const numbersOf = (rows: readonly ResultRow[]) =>
 
 const tokensOf = (body: Record<string, unknown>) =>
   (body["usage"] as { total_tokens: number }).total_tokens;
-
-async function rowsOf(openai: OpenAI, fileId: string | null | undefined): Promise<ResultRow[]> {
-  const text = await (await openai.files.content(fileId!)).text();
-  return text
-    .trimEnd()
-    .split("\n")
-    .map((line) => JSON.parse(line) as ResultRow);
-}

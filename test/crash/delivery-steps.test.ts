@@ -15,6 +15,7 @@ import { ListMultipartUploadsCommand, S3Client } from "@aws-sdk/client-s3";
 import OpenAI from "openai";
 import { expect, test } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
+import { namesBelow } from "../support/files-below.ts";
 import { TestRepository } from "../support/git-repository.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { hasS3Server, S3_KEYS, startS3Server } from "../support/s3-server.ts";
@@ -76,13 +77,6 @@ function waitingRepository(folder: string, hook: "pre-receive" | "post-receive")
   writeFileSync(path, `#!/bin/sh\ncat > /dev/null\n${wait}\n`);
   chmodSync(path, 0o755);
   return { repository, entered, left };
-}
-
-function filesBelow(folder: string): string[] {
-  if (!existsSync(folder)) return [];
-  const entries = readdirSync(folder, { recursive: true, withFileTypes: true });
-  const files = entries.filter((entry) => entry.isFile());
-  return files.map(({ name }) => name).toSorted();
 }
 
 const escaped = (text: string) => text.replaceAll(/[?.]/g, "\\$&");
@@ -173,7 +167,7 @@ test.runIf(hasS3Server())(
 
     await first.server.kill();
     for (const [name, { there }] of Object.entries(S3_STEPS)) {
-      expect(filesBelow(join(bucket.bucketFolder, name)), name).toEqual(there);
+      expect(namesBelow(join(bucket.bucketFolder, name)), name).toEqual(there);
     }
     expect(readdirSync(share).filter((name) => !name.startsWith("."))).toEqual([]);
     expect([half.branches, pushed.repository.branches]).toEqual([["main"], ["main"]]);
@@ -194,7 +188,7 @@ test.runIf(hasS3Server())(
     const [largeOutput, otherOutput] = [await output(large), await output(other)];
     for (const name of Object.keys(S3_STEPS)) {
       const place = join(bucket.bucketFolder, name, large.id);
-      expect(filesBelow(join(bucket.bucketFolder, name)), name).toEqual([
+      expect(namesBelow(join(bucket.bucketFolder, name)), name).toEqual([
         "output.jsonl",
         "run.json",
       ]);

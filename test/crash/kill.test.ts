@@ -13,7 +13,7 @@ import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
-import { chatLines, type ResultRow } from "../support/service.ts";
+import { chatLines, type ResultRow, rowsIn } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
@@ -142,8 +142,8 @@ test.each(PLACES)(
     const { x_batchd } = batch as unknown as BatchObject;
     const code = expect.anything();
     expect(x_batchd.failures).toEqual([{ status_code: 400, code, lines: refused.length }]);
-    const output = await rowsOf(openai, batch.output_file_id);
-    const error = await rowsOf(openai, batch.error_file_id);
+    const output = await rowsIn(openai, batch.output_file_id);
+    const error = await rowsIn(openai, batch.error_file_id);
     expect(x_batchd.cost?.so_far).toBe(String(costOf(output) / 1e9));
     expect(numbers(error)).toEqual(refused);
     expect(numbers(output)).toEqual(
@@ -157,14 +157,6 @@ test.each(PLACES)(
 );
 
 const numbers = (rows: readonly ResultRow[]) => rows.map((row) => Number(row.custom_id.slice(5)));
-
-async function rowsOf(openai: OpenAI, fileId: string | null | undefined): Promise<ResultRow[]> {
-  const text = await (await openai.files.content(fileId!)).text();
-  return text
-    .trimEnd()
-    .split("\n")
-    .map((line) => JSON.parse(line) as ResultRow);
-}
 
 /** The last process ends the batch, unless the one before did so just before it was killed. */
 async function untilFinal(

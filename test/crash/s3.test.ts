@@ -2,12 +2,13 @@
  * Runs a server on a bucket through `kill -9` and all that a bucket may do to it. A proxy between server and bucket makes
  * the trouble. The upstream lives on and counts.
  */
-import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { basename, join } from "node:path";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createBatch } from "../support/batches.ts";
 import { runCommand } from "../support/command.ts";
+import { pathsBelow } from "../support/files-below.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { type S3Proxy, startS3Proxy } from "../support/s3-proxy.ts";
 import { hasS3Server, type S3Server, startS3Server } from "../support/s3-server.ts";
@@ -73,15 +74,8 @@ async function expectEveryLineOnce(running: Running, id: string): Promise<OpenAI
 }
 
 /** The keys of all blobs of a prefix. */
-const stored = (prefix: string): string[] => {
-  const folder = join(server.bucketFolder, prefix);
-  if (!existsSync(folder)) return [];
-  const entries = readdirSync(folder, { recursive: true, withFileTypes: true });
-  return entries
-    .filter((entry) => entry.isFile() && !entry.name.startsWith("."))
-    .map((entry) => join(entry.parentPath, entry.name).slice(folder.length))
-    .sort();
-};
+const stored = (prefix: string): string[] =>
+  pathsBelow(join(server.bucketFolder, prefix)).filter((path) => !basename(path).startsWith("."));
 
 const answerOf = (error: unknown) => {
   const { status, headers } = error as InstanceType<typeof OpenAI.APIError>;

@@ -1,9 +1,10 @@
 /** A delivery under way is cancelled: its server stops, whichever server was asked, and nothing half done stays. */
-import { chmodSync, existsSync, readdirSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type Clock, systemClock } from "../../src/clock.ts";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
+import { namesBelow } from "../support/files-below.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { TestRepository } from "../support/git-repository.ts";
 import { sharePostgres } from "../support/postgres.ts";
@@ -30,12 +31,6 @@ async function post(service: TestService, path: string, body: object = {}) {
   const response = await fetch(`${service.url}/v1${path}`, request);
   return { status: response.status, body: (await response.json()) as DeliveryObject };
 }
-
-const filesBelow = (folder: string) =>
-  readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map(({ name }) => name)
-    .toSorted();
 
 describe.skipIf(postgres === null || !hasS3Server())("on two servers of one database", () => {
   test("a delivery in the middle of an upload ends at the server that has it, and leaves nothing in the bucket", async () => {
@@ -73,11 +68,11 @@ describe.skipIf(postgres === null || !hasS3Server())("on two servers of one data
       status: 200,
       body: { status: "failed", error: { code: "cancelled" } },
     });
-    expect(filesBelow(bucket.bucketFolder)).toEqual([]);
+    expect(namesBelow(bucket.bucketFolder)).toEqual([]);
     proxy.release();
     const next = await post(api, path, { location: "lake" });
     await worker.events.reached("delivery.delivered", { delivery: next.body.id });
-    expect(filesBelow(join(bucket.bucketFolder, id))).toEqual(["output.jsonl", "run.json"]);
+    expect(namesBelow(join(bucket.bucketFolder, id))).toEqual(["output.jsonl", "run.json"]);
     const late = await post(api, `${path}/${next.body.id}/cancel`);
     expect(late.status).toBe(409);
   });

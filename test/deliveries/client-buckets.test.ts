@@ -1,5 +1,5 @@
 /** Deliveries to buckets of clients: a real S3 server, and no trace of the credentials anywhere. */
-import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { existsSync, readFileSync, statSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import Database from "better-sqlite3";
@@ -8,6 +8,7 @@ import { newDeliveryId } from "../../src/batch/delivery.ts";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { CannotUnseal, keyOf, seal, unseal } from "../../src/deliveries/sealed-credentials.ts";
 import { submitLines } from "../support/batches.ts";
+import { bytesBelow } from "../support/files-below.ts";
 import { listening } from "../support/listening.ts";
 import { hasS3Server, S3_KEYS, type S3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
@@ -36,12 +37,6 @@ async function post(service: TestService, path: string, body: unknown) {
 }
 
 /** Every byte below a folder. */
-function bytesBelow(folder: string): Buffer {
-  const names = readdirSync(folder, { recursive: true, encoding: "utf8" });
-  const files = names.map((name) => join(folder, name)).filter((path) => statSync(path).isFile());
-  return Buffer.concat(files.map((path) => readFileSync(path)));
-}
-
 function assertNoSecret(service: TestService, ...texts: readonly string[]): void {
   const written = bytesBelow(service.dataDir);
   const log = JSON.stringify(service.events.all);

@@ -1,5 +1,5 @@
 /** The credentials and the servers of clients do no harm where they could: traces, copies, names that change, other databases. */
-import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import Database from "better-sqlite3";
@@ -7,6 +7,7 @@ import { expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { Locations } from "../../src/locations/locations.ts";
 import { AddressGuard, type Resolve } from "../../src/resources/address-guard.ts";
+import { bytesBelow } from "../support/files-below.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { moveWell } from "../support/move.ts";
 import { startOtlpReceiver } from "../support/otlp-receiver.ts";
@@ -35,12 +36,6 @@ async function post(service: TestService, path: string, body: object) {
   const request = { method: "POST", headers, body: JSON.stringify(body) };
   const response = await fetch(`${service.url}/v1${path}`, request);
   return { status: response.status, text: await response.text() };
-}
-
-function bytesBelow(folder: string): Buffer {
-  const names = readdirSync(folder, { recursive: true, encoding: "utf8" });
-  const files = names.map((name) => join(folder, name)).filter((path) => statSync(path).isFile());
-  return Buffer.concat(files.map((path) => readFileSync(path)));
 }
 
 test("credentials of a delivery that waits are in no trace, no audit log and no copy of the installation", async () => {

@@ -4,17 +4,13 @@ import { join } from "node:path";
 import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
 import { uploadLines } from "../support/batches.ts";
+import { namesBelow } from "../support/files-below.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startStepProxy } from "../support/step-proxy.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
-
-const filesBelow = (folder: string) =>
-  readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map(({ name }) => name);
 
 /** Resolves when the delivery has ended, or its rows are gone. */
 const cleanedUp = ({ events }: TestService, batch: string) =>
@@ -51,14 +47,14 @@ describe.skipIf(!hasS3Server())("in a bucket", () => {
       expect(asked.status).toBe(200);
       await half;
     }
-    expect(filesBelow(bucket.bucketFolder)).toEqual(["output.jsonl"]);
+    expect(namesBelow(bucket.bucketFolder)).toEqual(["output.jsonl"]);
 
     await using service = await start({ projects: ["other"] });
     await service.events.reached("delivery.attempt_failed", { batch: id });
     proxy.release();
     await fetch(`${service.url}/v1/batches/${id}`, { method: "DELETE" });
     await cleanedUp(service, id);
-    expect(filesBelow(bucket.bucketFolder)).toEqual([]);
+    expect(namesBelow(bucket.bucketFolder)).toEqual([]);
   });
 });
 
@@ -144,11 +140,11 @@ describe("of a location that is no longer in the configuration", () => {
           service.reconfigure(configFor(folder.path, upstream.url, []));
           await cancel(service, id, delivery);
           await service.events.reached("delivery.cancelled", { delivery });
-          expect(filesBelow(bucket.bucketFolder)).toEqual([]);
+          expect(namesBelow(bucket.bucketFolder)).toEqual([]);
           return;
         }
       }
-      expect(filesBelow(bucket.bucketFolder)).toEqual(["output.jsonl"]);
+      expect(namesBelow(bucket.bucketFolder)).toEqual(["output.jsonl"]);
       await using service = await start([]);
       await cancel(service, id, delivery);
       await service.events.reached("delivery.not_discarded", { delivery });
@@ -188,13 +184,13 @@ describe("of a location that is no longer in the configuration", () => {
           await cancel(service, id, delivery);
           await service.events.reached("delivery.cancelled", { delivery });
           expect(service.events.count("delivery.not_discarded", {})).toBe(0);
-          expect(filesBelow(bucket.bucketFolder)).toEqual([]);
+          expect(namesBelow(bucket.bucketFolder)).toEqual([]);
           return;
         }
       }
       await using service = await startTestService({ dataDir, config: config(asFolder) });
       await service.events.reached("delivery.delivered", { delivery });
-      expect(filesBelow(share).toSorted()).toEqual(["output.jsonl", "run.json"]);
+      expect(namesBelow(share)).toEqual(["output.jsonl", "run.json"]);
       const told = service.events.all.find(({ event }) => event === "delivery.not_discarded");
       expect(told).toMatchObject({
         location: "lake",

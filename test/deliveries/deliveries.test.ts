@@ -6,6 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { FakeClock } from "../support/fake-clock.ts";
+import { pathsBelow } from "../support/files-below.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -342,12 +343,7 @@ test("results go out as a table when that is asked for, and nothing is left of t
       expect(sha256(readFileSync(join(delivered, `${name}.${format}`)))).toBe(expected);
     }
   }
-  const made = join(service.dataDir, "blobs/deliveries");
-  expect(
-    existsSync(made)
-      ? readdirSync(made, { recursive: true, withFileTypes: true }).filter((each) => each.isFile())
-      : [],
-  ).toEqual([]);
+  expect(pathsBelow(join(service.dataDir, "blobs/deliveries"))).toEqual([]);
 });
 
 test("a result that was deleted is delivered all the same when its delivery waits, and goes with a deleted batch", async () => {

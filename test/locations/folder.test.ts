@@ -20,6 +20,7 @@ import { buffer } from "node:stream/consumers";
 import { afterAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { FolderLocation } from "../../src/locations/folder/folder.ts";
+import { filesBelow } from "../support/files-below.ts";
 import { aCall, aFile, aParcel, pathOf, patternOf } from "../support/parcels.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";
 import { describeLocation, type TestedLocation } from "./suite.ts";
@@ -36,18 +37,6 @@ afterAll(() => {
 
 const locationAt = (path: string) =>
   new FolderLocation({ name: "share", path }, { clock: systemClock });
-
-function filesBelow(root: string): Map<string, Buffer> {
-  const entries = existsSync(root)
-    ? readdirSync(root, { recursive: true, withFileTypes: true })
-    : [];
-  return new Map(
-    entries
-      .filter((entry) => entry.isFile())
-      .map((entry) => join(entry.parentPath, entry.name))
-      .map((path) => [path.slice(root.length + 1), readFileSync(path)]),
-  );
-}
 
 async function open(above?: string): Promise<TestedLocation> {
   const root = newRoot(above);

@@ -1,7 +1,6 @@
 import { execFileSync } from "node:child_process";
 import { randomInt } from "node:crypto";
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { UntrustedId } from "../../src/batch/batch.ts";
@@ -19,6 +18,7 @@ import {
   openRoutes,
   PROJECT,
   startBatch,
+  temporaryFolder,
 } from "../support/store-builders.ts";
 import { connect, isWaitedFor, openStore, PostgresStores } from "./opened-postgres.ts";
 import { describeStore } from "./store.ts";
@@ -28,11 +28,6 @@ const open = () => postgres!.open();
 
 const ROOT = join(import.meta.dirname, "../..");
 const MIGRATIONS_DIR = join(ROOT, "migrations/postgres");
-
-function aFolder() {
-  const path = mkdtempSync(join(tmpdir(), "batchd-migrations-"));
-  return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) };
-}
 
 /** A copy of the migrations with one more. */
 function migrationsOfNextVersion(dir: string, name: string): string {
@@ -61,7 +56,7 @@ function testOpening(): void {
   });
 
   test("replicas of the version before run on, and start again, beside an upgraded one", async () => {
-    using folder = aFolder();
+    using folder = temporaryFolder("batchd-migrations-");
     const migrationsDir = migrationsOfNextVersion(folder.path, "9999_mood");
     const url = await postgres!.createDatabase();
     await using older = await openStore(url);
@@ -75,7 +70,7 @@ function testOpening(): void {
   });
 
   test("a change of a table that waits for a backup keeps no replica from its work, and is made after the backup", async () => {
-    using folder = aFolder();
+    using folder = temporaryFolder("batchd-migrations-");
     const migrationsDir = migrationsOfNextVersion(folder.path, "9999_mood");
     const url = await postgres!.createDatabase();
     await using older = await openStore(url);
@@ -91,7 +86,7 @@ function testOpening(): void {
   });
 
   test("a version that does not know of a contraction refuses to start", async () => {
-    using folder = aFolder();
+    using folder = temporaryFolder("batchd-migrations-");
     const migrationsDir = migrationsOfNextVersion(folder.path, "9999_contract_mood");
     const url = await postgres!.createEmptyDatabase();
     await (await openStore(url, { migrationsDir })).close();
@@ -167,7 +162,7 @@ function testOpening(): void {
   });
 
   test("the migrations make the schema: generating again finds nothing to change", () => {
-    using folder = aFolder();
+    using folder = temporaryFolder("batchd-migrations-");
     cpSync(MIGRATIONS_DIR, folder.path, { recursive: true });
     const drizzleKit = join(ROOT, "node_modules/drizzle-kit/bin.cjs");
     const args = ["--dialect=postgresql", "--schema=./src/store/postgres/*schema.ts"];

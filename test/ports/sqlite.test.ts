@@ -1,6 +1,6 @@
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import Database from "better-sqlite3";
 import { describe, expect, onTestFinished, test } from "vitest";
@@ -30,6 +30,7 @@ import {
   PROJECT,
   startBatch,
   storeClock,
+  temporaryFolder,
 } from "../support/store-builders.ts";
 import { putTables } from "../support/tables.ts";
 import type { OpenedStore } from "./opened-store.ts";
@@ -38,10 +39,7 @@ import { describeStore } from "./store.ts";
 const ROOT = join(import.meta.dirname, "../..");
 const MIGRATIONS_DIR = join(ROOT, "migrations/sqlite");
 
-function aFolder() {
-  const path = mkdtempSync(join(dataRoot(), "batchd-sqlite-"));
-  return { path, [Symbol.dispose]: () => rmSync(path, { recursive: true, force: true }) };
-}
+const aFolder = () => temporaryFolder("batchd-sqlite-", dataRoot());
 
 /** A copy of the migrations with one more. */
 function migrationsOfNextVersion(folder: string): string {

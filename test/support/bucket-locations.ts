@@ -1,9 +1,8 @@
-/** A real server of S3 with a bucket, and locations in it, for their tests. */
-import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { ListMultipartUploadsCommand, S3Client } from "@aws-sdk/client-s3";
 import { systemClock } from "../../src/clock.ts";
 import { S3Location, type S3LocationOptions } from "../../src/locations/s3/s3.ts";
+import { filesBelow } from "./files-below.ts";
 import { aFile, patternOf } from "./parcels.ts";
 import { S3_KEYS, type S3Server, startS3Server } from "./s3-server.ts";
 
@@ -61,16 +60,7 @@ export class BucketLocations implements AsyncDisposable {
   }
 
   filesBelow(folder: string): Map<string, Buffer> {
-    const root = join(this.#server.bucketFolder, folder);
-    const entries = existsSync(root)
-      ? readdirSync(root, { recursive: true, withFileTypes: true })
-      : [];
-    return new Map(
-      entries
-        .filter((entry) => entry.isFile())
-        .map((entry) => join(entry.parentPath, entry.name))
-        .map((path) => [path.slice(root.length + 1), readFileSync(path)]),
-    );
+    return filesBelow(join(this.#server.bucketFolder, folder));
   }
 
   /** The keys of the uploads that have begun and not ended. */

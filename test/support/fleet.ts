@@ -7,7 +7,7 @@ import { join } from "node:path";
 import OpenAI from "openai";
 import { submitLines } from "./batches.ts";
 import { BatchdProcess } from "./process.ts";
-import { chatLines, type ResultRow } from "./service.ts";
+import { chatLines, rowsIn } from "./service.ts";
 import { temporaryFolder } from "./store-builders.ts";
 import { startUpstream, type TestUpstream } from "./upstream.ts";
 
@@ -122,16 +122,11 @@ export async function submit({ openai }: Member, lineCount: number, delayMs = 0)
 /** Returns the numbers of the lines in the output, each with the answer to that line. */
 export async function answeredLines({ openai }: Member, id: string): Promise<number[]> {
   const { output_file_id: fileId } = await openai.batches.retrieve(id);
-  const text = await (await openai.files.content(fileId!)).text();
-  return text
-    .trimEnd()
-    .split("\n")
-    .map((line) => {
-      const row = JSON.parse(line) as ResultRow;
-      const n = Number(row.custom_id.slice("line-".length));
-      if (!JSON.stringify(row.response?.body).includes(`Say ${n}`)) throw new Error(line);
-      return n;
-    });
+  return (await rowsIn(openai, fileId)).map((row) => {
+    const n = Number(row.custom_id.slice("line-".length));
+    if (!JSON.stringify(row.response?.body).includes(`Say ${n}`)) throw new Error(row.custom_id);
+    return n;
+  });
 }
 
 export const numbersTo = (count: number): number[] =>

@@ -2,13 +2,12 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
-import type { AddressInfo } from "node:net";
-import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { killAtTestEnd } from "./leftovers.ts";
+import { freePort } from "./postgres.ts";
 
 const VERSION = "v1.8.0";
 export const S3_SERVER_MODULE = `github.com/versity/versitygw/cmd/versitygw@${VERSION}`;
@@ -75,15 +74,6 @@ export async function startS3Server(): Promise<S3Server> {
 }
 
 /** Finds a free port, because the server cannot say which port the system has given it. */
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, "127.0.0.1");
-  await once(probe, "listening");
-  const { port } = probe.address() as AddressInfo;
-  probe.close();
-  await once(probe, "close");
-  return port;
-}
-
 async function launch(root: string, port: number): Promise<ChildProcess> {
   // The sidecar folder replaces extended attributes, which not every file system has.
   const posix = ["posix", "--sidecar", join(root, "sidecar"), join(root, "data")];

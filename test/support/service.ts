@@ -133,11 +133,7 @@ export class TestService implements AsyncDisposable {
   }
 
   async rows(fileId: string | null | undefined): Promise<ResultRow[]> {
-    const text = await this.text(fileId);
-    return text
-      .split("\n")
-      .slice(0, -1)
-      .map((line) => JSON.parse(line) as ResultRow);
+    return fileId == null ? [] : rowsIn(this.openai, fileId);
   }
 
   /** Stops the service like SIGTERM. The data stays. */
@@ -151,6 +147,13 @@ export class TestService implements AsyncDisposable {
     await this.close();
     if (this.#isOwnDir) await rm(this.dataDir, { recursive: true, force: true });
   }
+}
+
+/** Resolves to the rows of a result file. */
+export async function rowsIn(openai: OpenAI, fileId: string | null | undefined) {
+  const text = await (await openai.files.content(fileId ?? "none")).text();
+  const lines = text.split("\n").slice(0, -1);
+  return lines.map((line) => JSON.parse(line) as ResultRow);
 }
 
 /** Returns one chat line. The test upstream counts requests by `user`. */

@@ -1,6 +1,6 @@
 /** The HTTP API as clients meet it, on real parts, without the engine. */
 
-import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { Access } from "../../src/api/access.ts";
@@ -43,6 +43,7 @@ import { Metrics } from "../../src/telemetry/metrics.ts";
 import { NO_TRACING } from "../../src/telemetry/tracing.ts";
 import type { UpstreamModel } from "../../src/upstream/upstream.ts";
 import { dataRoot } from "./data-root.ts";
+import { pathsBelow } from "./files-below.ts";
 import { putTables } from "./tables.ts";
 
 export interface TestApiOptions {
@@ -260,7 +261,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     log: lines,
     heldBytes: () => memory.heldBytes("requests"),
     nudges: () => nudgeCount,
-    storedFiles: () => filesBelow(join(dataDir, "blobs")),
+    storedFiles: () => pathsBelow(join(dataDir, "blobs")),
     setReady: (ready) => {
       isReady = ready;
     },
@@ -279,12 +280,6 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     },
   };
 }
-
-const filesBelow = (folder: string) =>
-  readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map((entry) => join(entry.parentPath, entry.name).slice(folder.length + 1))
-    .sort();
 
 /** A body of the API of any kind. A missing key is undefined. */
 export interface Wire {
