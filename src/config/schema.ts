@@ -223,7 +223,7 @@ const DATABASE = z.strictObject({
   }),
   ca_file: z.string().min(1).optional().meta({
     description:
-      "File with the certificates, in PEM, that the certificate of the server is checked against.",
+      "File with the certificates, in PEM, that the certificate of the server is checked against. It is read for each connection.",
     left_out: "the usual authorities",
     example: "/etc/batchd/postgres-ca.pem",
   }),

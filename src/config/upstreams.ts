@@ -205,7 +205,8 @@ export const UpstreamEntry = z
       example: "http://proxy.internal:3128",
     }),
     ca_file: z.string().min(1).optional().meta({
-      description: "PEM file with authorities that are trusted besides the well-known ones.",
+      description:
+        "PEM file with authorities that are trusted besides the well-known ones. It is read again when the server cannot be reached.",
       left_out: "none",
       example: "/etc/ssl/company.pem",
     }),

@@ -6,7 +6,7 @@ import type { Outcome } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import type { Span } from "../telemetry/tracing.ts";
-import { Client } from "./exchange/client.ts";
+import { authoritiesOf, Client } from "./exchange/client.ts";
 import { Dialect, type Exchange } from "./exchange/dialect.ts";
 import { ANY_MODEL, upstreamNames } from "./router.ts";
 import type { UpstreamRequest } from "./upstream.ts";
@@ -64,6 +64,12 @@ export class Connection {
     this.#client = this.#newClient(config);
     this.#draining.add(former);
     void former.drain().then(() => this.#draining.delete(former));
+  }
+
+  /** Connects anew if the file with the authorities has others by now. Call this when the endpoint cannot be reached. */
+  renewTrust(config: UpstreamConfig): void {
+    const authorities = authoritiesOf(config);
+    if (authorities !== null && authorities !== this.#client.authorities) this.reconfigure(config);
   }
 
   /** Returns the name of the model at the endpoint; null for the public one. */

@@ -273,6 +273,7 @@ export class Target {
     const { clock, random } = this.#options;
     const { outcome } = attempted;
     this.#log.note(outcome);
+    if (outcome.kind === "unreachable") this.#connection.renewTrust(this.#config);
     const ended = { startedAtMs, nowMs: clock.elapsedMs(), random: random() };
     const wasAnyHeld = this.holds.isAnyOpen;
     const isHeld = this.holds.note(request, outcome, ended);

@@ -17,8 +17,8 @@ const foreignCaFile = join(folder.path, "foreign-ca.pem");
 writeFileSync(foreignCaFile, (await privateAuthority()).cert);
 
 /** Writes what the server presents. Only the user of the server may read the key. */
-async function certificateFor(names: { readonly dns?: string; readonly ip?: string }) {
-  const { cert, key } = await authority.issue(names);
+async function certificateFor(ip: string, issuer = authority) {
+  const { cert, key } = await issuer.issue({ ip });
   const paths = { cert: join(folder.path, "server.pem"), key: join(folder.path, "server.key") };
   writeFileSync(paths.cert, cert);
   writeFileSync(paths.key, key, { mode: 0o600 });
@@ -27,7 +27,7 @@ async function certificateFor(names: { readonly dns?: string; readonly ip?: stri
   return paths;
 }
 
-const { cert, key } = await certificateFor({ ip: "127.0.0.1" });
+const { cert, key } = await certificateFor("127.0.0.1");
 const postgres = forAllTests(
   await startPostgres("the tests of TLS to PostgreSQL", {
     settings: ["ssl=on", `ssl_cert_file=${cert}`, `ssl_key_file=${key}`],
@@ -86,5 +86,35 @@ describe.skipIf(postgres === null)("the connections to PostgreSQL", () => {
     await expect(connectionsWith({ database: { tls: "verify" } })).rejects.toThrow(/certificate/);
     const named = { database: { ca_file: caFile }, host: "localhost" };
     await expect(connectionsWith(named)).rejects.toThrow(/altnames/);
+  });
+
+  test("trust the authority that `ca_file` has by then, so a new one needs no restart", async () => {
+    const ca_file = join(folder.path, "renewed-ca.pem");
+    writeFileSync(ca_file, authority.cert);
+    const database_url = await postgres!.createEmptyDatabase();
+    await using service = await startTestService({
+      config: { database_url, database: { ca_file } },
+    });
+    const next = await privateAuthority();
+    await certificateFor("127.0.0.1", next);
+    writeFileSync(ca_file, next.cert);
+    const client = new Client(database_url);
+    await client.connect();
+    await client.query("select pg_reload_conf()");
+    const presentsNext = async () => {
+      const checked = new Client({ connectionString: database_url, ssl: { ca: next.cert } });
+      return checked.connect().then(
+        () => checked.end().then(() => true),
+        () => false,
+      );
+    };
+    await expect.poll(presentsNext).toBe(true);
+
+    await client.query(`select pg_terminate_backend(pid) from pg_stat_activity
+      where datname = current_database() and application_name = 'batchd'`);
+
+    const list = async () => (await fetch(`${service.url}/v1/files`)).status;
+    await expect.poll(list).toBe(200);
+    await client.end();
   });
 });

@@ -39,8 +39,21 @@ export function connectionOf(options: ConnectionOptions): PoolConfig {
 
 function sslOf(tls: "off" | "encrypt" | "verify", caFile: string | undefined) {
   if (tls === "off") return false;
-  const ca = caFile === undefined ? {} : { ca: readFileSync(caFile, "utf8") };
-  return { ...ca, rejectUnauthorized: tls === "verify" };
+  const rejectUnauthorized = tls === "verify";
+  if (caFile === undefined) return { rejectUnauthorized };
+  let known = readFileSync(caFile, "utf8");
+  return {
+    rejectUnauthorized,
+    /** The driver copies the options for each connection. The file may have other authorities by then, or be gone. */
+    get ca(): string {
+      try {
+        known = readFileSync(caFile, "utf8");
+      } catch {
+        // The former ones may still do.
+      }
+      return known;
+    },
+  };
 }
 
 const TLS_PARAMETERS = /^ssl/;

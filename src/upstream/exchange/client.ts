@@ -39,6 +39,8 @@ const KEEP_ALIVE_MS = 4_000;
 const INTERRUPTED = { kind: "interrupted" } as const;
 
 export class Client {
+  /** What the file with the authorities had when the client was made; null without one. */
+  readonly authorities: string | null;
   readonly #connections: Dispatcher;
   readonly #origin: string;
   readonly #timeouts: Timeouts;
@@ -51,7 +53,8 @@ export class Client {
     this.#origin = new URL(config.base_url).origin;
     this.#timeouts = timeoutsOf(config);
     this.#rules = { clock, maxAnswerBytes, redactor: dialect.redactor };
-    this.#connections = connect(config);
+    this.authorities = authoritiesOf(config);
+    this.#connections = connect(config, this.authorities);
   }
 
   /** The outcome is `interrupted` when `abort` aborts, or when the client is closed. */
@@ -141,8 +144,8 @@ function timeoutsOf(config: UpstreamConfig): Timeouts {
   };
 }
 
-function connect(config: UpstreamConfig): Dispatcher {
-  const secureContext = secureContextOf(config.ca_file);
+function connect(config: UpstreamConfig, authorities: string | null): Dispatcher {
+  const secureContext = authorities === null ? null : secureContextOf(authorities);
   const tls = {
     lookup: lookupOnce,
     timeout: Math.min(config.connect_timeout_seconds, config.timeout_seconds) * 1000,
@@ -194,14 +197,22 @@ function connectThrough(proxy: URL, { tls, limits }: ConnectionOptions): Dispatc
 }
 
 /**
- * Makes the context once, since it takes milliseconds; null trusts the authorities that Node trusts. The file was
- * there when the configuration was checked. If it has gone since, the server is not trusted, and its lines wait as
- * for any target that is down.
+ * Reads the file with the authorities; null without one. The file was there when the configuration was checked. If it has
+ * gone since, the server is not trusted, and its lines wait as for any target that is down.
  */
-function secureContextOf(caFile: string | undefined): SecureContext | null {
-  if (caFile === undefined) return null;
+export function authoritiesOf({ ca_file: path }: UpstreamConfig): string | null {
+  if (path === undefined) return null;
   try {
-    return createSecureContext({ ca: [...getCACertificates("default"), readFileSync(caFile)] });
+    return readFileSync(path, "utf8");
+  } catch {
+    return null;
+  }
+}
+
+/** Makes the context once, since it takes milliseconds; null trusts the authorities that Node trusts. */
+function secureContextOf(authorities: string): SecureContext | null {
+  try {
+    return createSecureContext({ ca: [...getCACertificates("default"), authorities] });
   } catch {
     return null;
   }

@@ -1,0 +1,42 @@
+/** Upstreams whose private authority is replaced while batches run. */
+import { writeFileSync } from "node:fs";
+import { createServer } from "node:https";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { privateAuthority } from "../support/certificates.ts";
+import { listening } from "../support/listening.ts";
+import { TestProxy } from "../support/proxies.ts";
+import { chatLines, startTestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+
+const ANSWER = JSON.stringify({ object: "chat.completion", choices: [] });
+
+test.each(["directly", "through a proxy"])(
+  "a server whose certificate is of another authority is reached again %s once `ca_file` has that, without a restart",
+  async (way) => {
+    const [former, next] = [await privateAuthority(), await privateAuthority()];
+    using folder = temporaryFolder("batchd-authorities-");
+    const caFile = join(folder.path, "ca.pem");
+    writeFileSync(caFile, former.cert);
+    const server = createServer(await former.issue({ ip: "127.0.0.1" }), (request, response) => {
+      request.resume().once("end", () => {
+        response.writeHead(200, { "content-type": "application/json" }).end(ANSWER);
+      });
+    });
+    const base_url = `https://127.0.0.1:${await listening(server)}/v1`;
+    const proxy = way === "directly" ? {} : { proxy: (await TestProxy.start()).url };
+    const upstream = { name: "tls", base_url, models: ["*"], ca_file: caFile, ...proxy };
+    await using service = await startTestService({ config: { upstreams: [upstream] } });
+    expect((await service.run(chatLines(3))).status).toBe("completed");
+
+    server.setSecureContext(await next.issue({ ip: "127.0.0.1" }));
+    server.closeAllConnections();
+    const batch = await service.submit(chatLines(3));
+    await service.events.reached("upstream.unreachable", { target: "tls" });
+    writeFileSync(caFile, next.cert);
+
+    const { status, request_counts } = await service.ended(batch.id);
+    expect(status).toBe("completed");
+    expect(request_counts).toEqual({ total: 3, completed: 3, failed: 0 });
+  },
+);
