@@ -1,10 +1,12 @@
 /** Inputs that lie in a location of the operator. */
 import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
 import { RunRecord } from "../../src/contract/run.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { listening } from "../support/listening.ts";
 import { chatLine, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -167,4 +169,32 @@ describe("refused is", () => {
     expect(unpriced.status).toBe(400);
     expect(await fileCount()).toBe(before);
   });
+});
+
+test("a file of an Oxen server that the end of the connection has cut off between two lines makes no batch", async () => {
+  const branch = JSON.stringify({ branch: { name: "main", commit_id: "abc123" } });
+  const server = createServer((socket) => {
+    socket.on("data", (request) => {
+      const isFile = request.toString().includes("/file/");
+      if (isFile) socket.end(`HTTP/1.1 200 OK\r\n\r\n${LINES}`);
+      else socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${branch.length}\r\n\r\n${branch}`);
+    });
+  });
+  const url = `http://127.0.0.1:${await listening(server)}`;
+  const oxen = { name: "data", kind: "oxen", url, repository: "ns/data", access: "read" };
+  await using own = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { locations: [oxen] },
+  });
+  const answer = await fetch(`${own.url}/v1/batches`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+      x_batchd: { input: { location: "data", path: "in.jsonl" } },
+    }),
+  });
+  expect(answer.status).toBe(400);
+  expect(await answer.text()).toContain("does not say where the file ends");
 });

@@ -63,6 +63,10 @@ export class OxenApi {
     const asked = { method: "GET", path: ["file", commit, ...path.split("/")] } as const;
     const { statusCode: status, headers, body } = await this.#send(asked, signal);
     if (status === 200) {
+      if (!hasEnd(headers)) {
+        body.on("error", () => {}).destroy();
+        throw new LocationError("refused", "the Oxen server does not say where the file ends");
+      }
       const bytes = Number(headers["content-length"] ?? Number.NaN);
       return { bytes: Number.isSafeInteger(bytes) ? bytes : null, body };
     }
@@ -93,6 +97,10 @@ export class OxenApi {
     }
   }
 }
+
+/** Without a length or chunks the end of the connection is the end. Then a file that was cut off looks whole. */
+const hasEnd = (headers: Readonly<Record<string, unknown>>) =>
+  "content-length" in headers || "transfer-encoding" in headers;
 
 const isRaw = (body: object): body is Buffer | FormData =>
   Buffer.isBuffer(body) || body instanceof FormData;
