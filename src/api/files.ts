@@ -99,12 +99,14 @@ export class Files {
   /** Returns the file that {@link receive} would make, or throws its refusal, without storing anything. */
   async inspect(project: string, incoming: IncomingFile): Promise<ReceivedFile> {
     const check = new ContentCheck();
-    const { maxFileBytes, maxBytesAtOnce } = this.#deps;
+    const { memory, clock, maxFileBytes, maxBytesAtOnce } = this.#deps;
+    using room = memory.open("requests", project);
     const limits = { maxBytes: maxBytesAtOnce(), maxFileBytes: maxFileBytes() };
     const opened = await openIncoming(incoming, limits);
-    const content = checkedContent(opened, check);
+    const checked = checkedContent(opened, check);
+    const content = countedIn(room, checked, { maxBytes: opened.windowBytes, clock });
     while (!(await content.next()).done);
-    return this.#received(project, opened, check);
+    return await this.#received(project, opened, check);
   }
 
   async store(project: string, incoming: IncomingFile, storing: Storing): Promise<StoredFile> {
@@ -134,7 +136,8 @@ export class Files {
       const limits = { maxBytes, maxFileBytes: maxFileBytes() };
       const opened = await openIncoming(incoming, limits);
       const content = checkedContent(opened, check);
-      const counted = countedIn(room, content, { maxBytes: blobs.heldByPutBytes, clock });
+      const heldBytes = blobs.heldByPutBytes + opened.windowBytes;
+      const counted = countedIn(room, content, { maxBytes: heldBytes, clock });
       if (parts === undefined || opened.isUnpacked) await blobs.put(blobKey, counted);
       else await blobs.join(blobKey, parts, counted);
       const stored = { id, blobKey, ...(await this.#received(project, opened, check)) };

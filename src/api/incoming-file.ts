@@ -44,6 +44,8 @@ export interface IncomingFile {
 /** A file that is being stored, unpacked if it came packed. */
 export interface OpenedFile extends IncomingFile, IncomingLimits {
   readonly isUnpacked: boolean;
+  /** The most of the content that its unpacking holds in memory. */
+  readonly windowBytes: number;
 }
 
 /** Limits in bytes. */
@@ -65,9 +67,10 @@ export async function openIncoming(
     maxBytes: known === "batch" ? Math.min(maxBytes, maxFileBytes) : maxBytes,
     maxFileBytes,
   };
-  if (!mayUnpack) return { ...incoming, ...limits, isUnpacked: false };
+  const asItIs = { ...limits, isUnpacked: false, windowBytes: 0 };
+  if (!mayUnpack) return { ...incoming, ...asItIs };
   const { content, packing } = await peekAtPacking(incoming.content);
-  if (packing === null) return { ...incoming, content, ...limits, isUnpacked: false };
+  if (packing === null) return { ...incoming, content, ...asItIs };
   return {
     ...incoming,
     filename: unpackedName(incoming.filename, packing),
@@ -75,6 +78,7 @@ export async function openIncoming(
     maxBytes: maxFileBytes,
     maxFileBytes,
     isUnpacked: true,
+    windowBytes: packing.windowBytes,
     requestBytes: null,
   };
 }

@@ -1,8 +1,9 @@
 /**
  * Counts the memory that an upload takes while it is stored. A folder takes each piece at once, but a bucket takes parts of
- * some megabytes, and a hundred uploads at a time would hold a hundred times as much. Without room the server reads
- * nothing more from the client, and after some seconds it asks the client to come back. Each piece also takes some 300 bytes
- * as an object, and a client may send each byte in a packet of its own, so short pieces are stored together.
+ * some megabytes, and a hundred uploads at a time would hold a hundred times as much. zstd holds up to 8 MiB of what it unpacks,
+ * and 300 bytes may unpack to so much. Without room the server reads nothing more from the client, and after some seconds it asks
+ * the client to come back. Each piece also takes some 300 bytes as an object, and a client may send each byte in a packet of its
+ * own, so short pieces are stored together.
  */
 import { Gathered } from "../batch/gathered.ts";
 import { type Clock, sleep } from "../clock.ts";

@@ -9,9 +9,23 @@ import { pipeline } from "node:stream/promises";
 import { constants, createGunzip, createZstdDecompress } from "node:zlib";
 import { NotZstd, ZstdFrames } from "./zstd-frames.ts";
 
+/** The window, in powers of two, that all usual levels of zstd stay within: 8 MiB. A larger one would take more memory. */
+const MAX_WINDOW_LOG = 23;
+
+/** `windowBytes` is the most of what has been unpacked that stays in memory, because what follows may refer to it. */
 const PACKINGS = [
-  { name: "gzip", magic: Buffer.from([0x1f, 0x8b]), suffix: /\.gz$/i },
-  { name: "zstd", magic: Buffer.from([0x28, 0xb5, 0x2f, 0xfd]), suffix: /\.zst$/i },
+  {
+    name: "gzip",
+    magic: Buffer.from([0x1f, 0x8b]),
+    suffix: /\.gz$/i,
+    windowBytes: 32 * 1024,
+  },
+  {
+    name: "zstd",
+    magic: Buffer.from([0x28, 0xb5, 0x2f, 0xfd]),
+    suffix: /\.zst$/i,
+    windowBytes: 2 ** MAX_WINDOW_LOG,
+  },
 ] as const;
 
 export type Packing = (typeof PACKINGS)[number];
@@ -23,8 +37,6 @@ export class NotUnpackable extends Error {
 
 const LONGEST_MAGIC = 4;
 const CHUNK_BYTES = 64 * 1024;
-/** The window, in powers of two, that all usual levels of zstd stay within: 8 MiB. A larger one would take more memory. */
-const MAX_WINDOW_LOG = 23;
 
 /**
  * Each frame of zstd costs some 40 µs of processor time, however small it is: 200 MB of frames of nothing would take a
