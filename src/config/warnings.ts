@@ -38,8 +38,14 @@ function locationWarnings(location: LocationConfig): string[] {
   ];
 }
 
-const isFolder = (path: string) =>
-  statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
+/** A share whose server or program has gone is there, and fails (`ESTALE`, `ENOTCONN`). */
+function isFolder(path: string): boolean {
+  try {
+    return statSync(path).isDirectory();
+  } catch {
+    return false;
+  }
+}
 
 /** Matches the path of an endpoint at the end of an address. batchd appends the path itself. */
 const ENDPOINT_PATH =

@@ -1,5 +1,5 @@
 /** A start that fails says why in one line, and leaves with 1. */
-import { mkdir, writeFile } from "node:fs/promises";
+import { mkdir, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import Database from "better-sqlite3";
@@ -144,4 +144,18 @@ test("a start that goes well says in one line of the log what it starts", async 
     { version, url, data_dir: data, upstreams: ["gpu http://gpu:8000"], keys: 1 },
   ]);
   expect(stderr).not.toMatch(/sk-very|ann:pw/);
+});
+
+test("a start goes well, with a warning, while the folder of a location fails like the folder of a dead share", async () => {
+  // Each name of the loop is there, and cannot be used.
+  const path = join(dir, "loop");
+  await symlink("loop", path);
+  const locations = [{ name: "share", kind: "folder", path, access: "read" }];
+  const config = await file("dead-share.yaml", JSON.stringify({ locations }));
+  const data = join(dir, "beside-a-dead-share");
+  const args = ["serve", "--port", "0", "--config", config, "--data-dir", data];
+  await using server = new BatchdProcess(args);
+  const url = await server.listening();
+  await server.loggedLike(/warning: there is no folder .*\/loop for the location share/);
+  expect((await fetch(`${url}/ready`)).status).toBe(200);
 });
