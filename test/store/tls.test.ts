@@ -1,6 +1,7 @@
 /** Connections to a PostgreSQL with a certificate of an authority that no system trusts. */
 import { chmodSync, chownSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { Client } from "pg";
 import { describe, expect, test } from "vitest";
 import { privateAuthority } from "../support/certificates.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
@@ -98,9 +99,7 @@ describe.skipIf(postgres === null)("the connections to PostgreSQL", () => {
     const next = await privateAuthority();
     await certificateFor("127.0.0.1", next);
     writeFileSync(ca_file, next.cert);
-    const client = new Client(database_url);
-    await client.connect();
-    await client.query("select pg_reload_conf()");
+    await query(database_url, "select pg_reload_conf()");
     const presentsNext = async () => {
       const checked = new Client({ connectionString: database_url, ssl: { ca: next.cert } });
       return checked.connect().then(
@@ -110,11 +109,13 @@ describe.skipIf(postgres === null)("the connections to PostgreSQL", () => {
     };
     await expect.poll(presentsNext).toBe(true);
 
-    await client.query(`select pg_terminate_backend(pid) from pg_stat_activity
-      where datname = current_database() and application_name = 'batchd'`);
+    await query(
+      database_url,
+      `select pg_terminate_backend(pid) from pg_stat_activity
+       where datname = current_database() and application_name = 'batchd'`,
+    );
 
     const list = async () => (await fetch(`${service.url}/v1/files`)).status;
     await expect.poll(list).toBe(200);
-    await client.end();
   });
 });
