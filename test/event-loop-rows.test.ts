@@ -265,10 +265,16 @@ test(
 );
 
 const MONTH = new Date().toISOString().slice(0, 7);
-/** What 100,000 batches of a project took this month, as a server of the version before has recorded it. */
+/** What 100,000 batches of a project took this month, as a server of a version before has recorded it. */
 const USED_THIS_MONTH = `
   drop table usage_sums;
-  delete from __drizzle_migrations where rowid = (select max(rowid) from __drizzle_migrations);
+  drop table stored_sums;
+  drop trigger files_add_to_stored_sums;
+  drop trigger files_take_from_stored_sums;
+  drop trigger files_removed_from_stored_sums;
+  drop index batches_to_finalize;
+  create index batches_ending on batches (sequence);
+  delete from __drizzle_migrations where rowid > (select max(rowid) - 3 from __drizzle_migrations);
   ${numbersUpTo(100_000)}
   insert into model_usage (batch_id, project, model, day, price, request_count, input_tokens, output_tokens)
   select 'batch_' || n, 'default', 'm', '${MONTH}-' || substr('0' || (1 + n % 28), -2),
@@ -295,6 +301,31 @@ test(
         )
         .all();
     expect(sumsOf("usage_sums")).toEqual(sumsOf("model_usage"));
+  },
+);
+
+/** As many files as take 90 ms to add up. */
+const STORED = `
+  ${numbersUpTo(1_000_000)}
+  insert into files (id, project, purpose, filename, bytes, sha256, blob_key, created_at_ms)
+  select 'file-' || n, 'default', 'batch', 'f', 1, 'x', 'files/file-' || n, 1 from numbers`;
+
+test(
+  "no turn of the event loop is long for an upload to a project with a quota and 1,000,000 files",
+  AGAIN,
+  async () => {
+    const dataDir = await dataDirWith(STORED);
+    const quotas = { files: 1_000_002, stored_bytes: 1_000_011 };
+    await using watched = await start(dataDir, { projects: [{ name: "default", quotas }] });
+    const upload = (text: string) =>
+      watched.openai.files.create({ file: new File([text], "f"), purpose: "user_data" });
+    await upload("a");
+    const longestTurnMs = await watched.watch();
+    await expect(upload("a".repeat(11))).rejects.toThrow("stored_bytes");
+    await upload("a".repeat(10));
+    await expect(upload("a")).rejects.toThrow("files");
+    // The code has run before, so a turn has little else to do.
+    expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS / 2);
   },
 );
 

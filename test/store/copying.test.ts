@@ -24,6 +24,7 @@ const NOT_COPIED = {
   interactiveSlots: "their requests are over",
   projectLocks: "each database has all of its rows",
   usageSums: "the end of a copy adds them up",
+  storedSums: "triggers add them up",
   reservations: "no worker holds a chunk",
 };
 

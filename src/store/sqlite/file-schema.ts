@@ -52,6 +52,22 @@ export const files = sqliteTable(
   ],
 );
 
+/**
+ * The listed files of each project, summed up. Each upload to a project with a quota asks for them, and a project may have 300,000
+ * files. Triggers of `files` keep the sums in every commit, whatever makes it, so they cannot be wrong. A migration that builds the
+ * table `files` anew must make them again.
+ */
+export const storedSums = sqliteTable(
+  "stored_sums",
+  {
+    sequence: sequence(),
+    project: text("project").notNull(),
+    fileCount: integer("file_count").notNull(),
+    bytes: integer("bytes").notNull(),
+  },
+  (sums) => [uniqueIndex("stored_sums_project").on(sums.project)],
+);
+
 export const uploads = sqliteTable(
   "uploads",
   {

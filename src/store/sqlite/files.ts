@@ -18,7 +18,7 @@ import {
 } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, asc, desc, eq, gt, inArray, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
-import { files } from "./file-schema.ts";
+import { files, storedSums } from "./file-schema.ts";
 import type { SqliteIdempotency } from "./idempotency.ts";
 import type { SqliteIntents } from "./intents.ts";
 import { isFile } from "./scope.ts";
@@ -52,12 +52,12 @@ const readBy = (project: string): SQL => sql`
   where ${isOpenDelivery}`;
 
 /**
- * Sums up what a project has stored, as a part of a transaction. Deleted files that are still read are among the bytes. What
+ * Returns what a project has stored, as a part of a transaction. Deleted files that are still read are among the bytes. What
  * reads them is looked at only while any deleted file is there.
  */
 export const storedBy = (db: Db, project: string): StoredSums =>
   db.get(sql`
-    select count(*) as files, coalesce(sum(bytes), 0) + (
+    select coalesce(sum(file_count), 0) as files, coalesce(sum(bytes), 0) + (
       select coalesce(sum(part.bytes), 0)
       from uploads indexed by uploads_pending_by_project
       join upload_parts as part on part.upload_id = uploads.id
@@ -65,7 +65,7 @@ export const storedBy = (db: Db, project: string): StoredSums =>
       select coalesce(sum(bytes), 0) from files indexed by files_id
       where exists (select 1 from files indexed by files_deleted where ${isDeleted})
         and project = ${project} and ${isDeleted} and id in (${readBy(project)})) as bytes
-    from files where project = ${project} and ${isListed}`);
+    from ${storedSums} where project = ${project}`);
 
 export class SqliteFiles {
   readonly #db: Db;

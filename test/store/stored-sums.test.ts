@@ -1,0 +1,87 @@
+/** The sums of stored files, by which SQLite holds quotas, are those of its files after anything that clients do. */
+import { join } from "node:path";
+import Database from "better-sqlite3";
+import { toFile } from "openai";
+import { expect, test } from "vitest";
+import { chatLines, startTestService, type TestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const kept = `select project, file_count, bytes from stored_sums order by project`;
+const counted = `
+  select project, count(*) as file_count, sum(bytes) as bytes from files
+  where deleted_at_ms is null group by project order by project`;
+
+const inDatabase = <T>(dataDir: string, work: (database: Database.Database) => T): T => {
+  const database = new Database(join(dataDir, "batchd.sqlite"));
+  try {
+    return work(database);
+  } finally {
+    database.close();
+  }
+};
+
+const sumsIn = (dataDir: string) =>
+  inDatabase(dataDir, (database) => ({
+    kept: database.prepare(kept).all(),
+    counted: database.prepare(counted).all(),
+  }));
+
+async function storeAndRemove(service: TestService) {
+  const { openai, url, dataDir } = service;
+  const upload = async (text: string) =>
+    openai.files.create({ file: await toFile(Buffer.from(text), "f"), purpose: "user_data" });
+  const gone = await upload("12345");
+  await upload("1234567");
+  const expired = await upload("123");
+  const big = await openai.uploads.create({
+    filename: "f",
+    purpose: "user_data",
+    bytes: 4,
+    mime_type: "text/plain",
+  });
+  const part = await openai.uploads.parts.create(big.id, {
+    data: await toFile(Buffer.from("abcd"), "p"),
+  });
+  await openai.uploads.complete(big.id, { part_ids: [part.id] });
+  const { id } = await service.submit(chatLines(3));
+  const deleted = await service.submit(chatLines(5));
+  await service.ended(id);
+  await service.ended(deleted.id);
+  const answer = await fetch(`${url}/v1/batches/${deleted.id}?files=input`, { method: "DELETE" });
+  expect(answer.status).toBe(200);
+  await openai.files.delete(gone.id);
+  inDatabase(dataDir, (database) =>
+    database.prepare("update files set expires_at_ms = 2 where id = ?").run(expired.id),
+  );
+}
+
+test("the sums of stored files are exact, also in a database of the version before", async () => {
+  await using upstream = await startUpstream();
+  using folder = temporaryFolder("batchd-sums-");
+  const options = { dataDir: folder.path, upstreamUrl: upstream.url };
+  const service = await startTestService(options);
+  await storeAndRemove(service);
+  await service.events.reached("file.expired");
+  await service.events.reached("file.removed", { count: 2 });
+  await service.close();
+  const { kept, counted } = sumsIn(folder.path);
+  expect(counted).toHaveLength(1);
+  expect(kept).toEqual(counted);
+
+  inDatabase(folder.path, (database) =>
+    database.exec(`
+      drop table stored_sums;
+      drop trigger files_add_to_stored_sums;
+      drop trigger files_take_from_stored_sums;
+      drop trigger files_removed_from_stored_sums;
+      delete from __drizzle_migrations where rowid = (select max(rowid) from __drizzle_migrations);
+      insert into files (id, project, purpose, filename, bytes, sha256, blob_key, created_at_ms)
+      values ('file-o', 'other', 'batch', 'f', 9, 'x', 'files/file-o', 1)`),
+  );
+  await (await startTestService(options)).close();
+  expect(sumsIn(folder.path).kept).toEqual([
+    ...counted,
+    { project: "other", file_count: 1, bytes: 9 },
+  ]);
+});
