@@ -6,7 +6,7 @@
 import { randomUUID } from "node:crypto";
 import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { FILE_MODE, hasFiles } from "../blobs/file-system.ts";
+import { FILE_MODE, hasFiles, syncFolder } from "../blobs/file-system.ts";
 import { type Clock, sleep } from "../clock.ts";
 import type { Config } from "../config/schema.ts";
 import type { CopyStore } from "../store/copying.ts";
@@ -217,9 +217,10 @@ function postgresWith(dir: string, options: PostgresOptions, { closers }: Databa
       refusing(async () => {
         const facts = await open();
         if (!facts.ok) return facts;
-        const isFirst = await facts.installation.setBlobPlaceIfNone(place);
+        await facts.installation.setBlobPlaceIfNone(place, async (newId) => {
+          if (place === FOLDER_PLACE) await markFolder(dir, newId);
+        });
         const { id, blobPlace } = await facts.installation.read();
-        if (isFirst && place === FOLDER_PLACE) markFolder(dir, id);
         const problem = await foreignFolder(dir, { id, place: blobPlace, clock: options.clock });
         if (problem !== null) return { ok: false, problem };
         if (blobPlace === place) return facts;
@@ -237,7 +238,7 @@ interface Belonging {
 
 /**
  * Returns the reason for which the folder does not belong to the installation `id`, or null. The first server of a new
- * database names the place and then marks its folder, so another one that starts with it waits for the mark.
+ * database marks its folder and names the place in one commit. A share may show the mark to another one a moment later.
  */
 async function foreignFolder(dir: string, { id, place, clock }: Belonging): Promise<string | null> {
   const path = join(dir, INSTALLATION_FILE);
@@ -255,9 +256,10 @@ async function foreignFolder(dir: string, { id, place, clock }: Belonging): Prom
   return null;
 }
 
-function markFolder(dir: string, id: string): void {
+async function markFolder(dir: string, id: string): Promise<void> {
   const path = join(dir, INSTALLATION_FILE);
   if (!existsSync(path)) writeWhole(path, id);
+  await syncFolder(dir);
 }
 
 async function refusing<T>(work: () => Promise<T>): Promise<T | Refusal> {

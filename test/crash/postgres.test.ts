@@ -197,6 +197,35 @@ describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
     }
   });
 
+  test("a server that is killed at its very first start, while it takes its folder, starts again", async () => {
+    using folder = temporaryFolder("batchd-postgres-first-");
+    const databaseUrl = await postgres!.createDatabase();
+    const setting = { dataDir: join(folder.path, "data"), databaseUrl };
+    await (await start(setting)).server.kill("SIGTERM");
+    const [admin, watcher] = [new Client(databaseUrl), new Client(databaseUrl)];
+    await Promise.all([admin.connect(), watcher.connect()]);
+    // From here on the tables are those of a new database.
+    rmSync(join(setting.dataDir, "batchd.database"));
+    await admin.query(`
+      update installation set blob_place = null;
+      create function wait_for_admin() returns trigger language plpgsql as $$
+        begin perform pg_advisory_xact_lock(7); return null; end $$;
+      create trigger waiting after update on installation execute function wait_for_admin();
+      select pg_advisory_lock(7)`);
+    const killed = new BatchdProcess(["serve", "--port", "0", "--data-dir", setting.dataDir], {
+      BATCHD_DATABASE_URL: databaseUrl,
+    });
+    await expect.poll(() => connectionsIn(watcher, "wait_event = 'advisory'")).toBe(1);
+    await killed.kill();
+    await admin.end();
+    const others = "pid <> pg_backend_pid() and backend_type = 'client backend'";
+    await expect.poll(() => connectionsIn(watcher, others)).toBe(0);
+    await watcher.end();
+
+    const { server } = await start(setting);
+    await server.kill("SIGTERM");
+  });
+
   test("two servers share a database and its folder, and one that starts leaves the blobs of the other alone", async () => {
     using folder = temporaryFolder("batchd-postgres-two-");
     await using upstream = await startUpstream();

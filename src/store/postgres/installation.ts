@@ -34,11 +34,18 @@ export class Installation {
     return row;
   }
 
-  /** Returns whether this call has set it: of servers that start together only one does. */
-  async setBlobPlaceIfNone(blobPlace: string): Promise<boolean> {
-    const { rowCount } = await this.#db.change((db) =>
-      db.update(installation).set({ blobPlace }).where(isNull(installation.blobPlace)),
-    );
-    return rowCount === 1;
+  /**
+   * Only one of several servers that start together sets it, and marks the place before the commit. A server that is killed
+   * between the two leaves a new database. `mark` may run again.
+   */
+  async setBlobPlaceIfNone(blobPlace: string, mark: (id: string) => Promise<void>): Promise<void> {
+    await this.#db.transaction(async (db) => {
+      const [set] = await db
+        .update(installation)
+        .set({ blobPlace })
+        .where(isNull(installation.blobPlace))
+        .returning({ id: installation.id });
+      if (set !== undefined) await mark(set.id);
+    });
   }
 }
