@@ -2,8 +2,7 @@
  * No number of rows keeps the event loop for long: everything else would wait, health checks and the answers of clients
  * among it. A real server, as in `event-loop.test.ts`.
  */
-import { spawnSync } from "node:child_process";
-import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import { cp, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -12,7 +11,6 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import type { BatchObject } from "../src/contract/batch.ts";
 import { ProjectSettings } from "../src/contract/project.ts";
 import { submitLines } from "./support/batches.ts";
-import { BatchdProcess } from "./support/process.ts";
 import { chatLine } from "./support/service.ts";
 import { startUpstream, type TestUpstream } from "./support/upstream.ts";
 import { AGAIN, MAX_TURN_MS, startWatched, type WatchedServer } from "./support/watched-server.ts";
@@ -28,8 +26,6 @@ afterAll(async () => {
   await upstream[Symbol.asyncDispose]();
   await rm(folder, { recursive: true });
 });
-
-const canTrace = spawnSync("strace", ["-f", "-e", "trace=fdatasync", "true"]).status === 0;
 
 const start = (dataDir: string, settings: object = {}) =>
   startWatched(dataDir, [{ name: "u", base_url: upstream.url, models: ["*"] }], settings);
@@ -158,26 +154,6 @@ test.each(ROWS)(
     await using watched = await start(dataDir);
     await expect.poll(() => db.prepare(left).pluck().get(), SELDOM).toBe(0);
     expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
-  },
-);
-
-test.skipIf(!canTrace)(
-  "the event loop waits for no sync of each file that is removed",
-  async () => {
-    const dataDir = await dataDirWith(`
-    ${numbersUpTo(1_000)} insert into files (id, project, purpose, filename, bytes, sha256, blob_key, created_at_ms, expires_at_ms)
-    select 'file-' || n, 'p', 'batch', 'f', 1, 'x', 'files/file-' || n, 1, 2 from numbers`);
-    using db = openRows(dataDir);
-    const syncs = `${dataDir}.syncs`;
-    const args = ["serve", "--port", "0", "--data-dir", dataDir];
-    await using server = new BatchdProcess(args, { SYNCS_TO: syncs });
-    await expect.poll(() => db.prepare("select count(*) from files").pluck().get(), SELDOM).toBe(0);
-    await server.kill("SIGTERM");
-    const ofLog = readFileSync(syncs, "utf8")
-      .split("\n")
-      .filter((line) => line.includes("-wal>"));
-    expect(ofLog.length).toBeGreaterThan(2);
-    expect(ofLog.length).toBeLessThan(100);
   },
 );
 

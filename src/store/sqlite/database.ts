@@ -32,8 +32,8 @@ export function write<T>(db: Db, change: () => T): T {
 
 /**
  * Runs `change` as {@link write} does, without the sync, which blocks the event loop. It serves three kinds of changes.
- * Claims and renewals need not survive a power cut: the holder of the lease is gone then as well. All writes under
- * the lease come later in the log, so both are lost or neither is. What is removed once is removed again after a power
+ * Claims, renewals and releases need not survive a power cut: the holder of the lease is gone then as well. All writes
+ * under the lease come later in the log, so both are lost or neither is. What is removed once is removed again after a power
  * cut. Commits of the journal wait for `wal-sync.ts` instead.
  */
 export function writeUnsynced<T>(db: Db, change: () => T): T {

@@ -120,11 +120,16 @@ export class SqliteLeases {
   }
 
   releaseBatchIfLeased(lease: BatchLease): boolean {
-    return this.#statements.releaseBatch.run({ ...lease }).changes === 1;
+    return this.#release(() => this.#statements.releaseBatch.run({ ...lease }));
   }
 
   releaseChunkIfLeased(lease: ChunkLease): boolean {
-    return this.#statements.releaseChunk.run({ ...lease }).changes === 1;
+    return this.#release(() => this.#statements.releaseChunk.run({ ...lease }));
+  }
+
+  /** A server may give hundreds back in one turn of the event loop, such as at its end, or when their project is paused. */
+  #release(change: () => { readonly changes: number }): boolean {
+    return writeUnsynced(this.#db, () => change().changes === 1);
   }
 
   countBatchFailureIfLeased(lease: BatchLease): boolean {
