@@ -8,8 +8,8 @@ import { answerJson } from "./json.ts";
 const DISK_FULL_CODES = ["ENOSPC", "EDQUOT", "SQLITE_FULL"];
 const NO_DESCRIPTOR_CODES = ["EMFILE", "ENFILE"];
 const NO_DESCRIPTOR_RETRY_MS = 1_000;
-/** The bucket is away, overloaded, or refuses the server. */
-const NO_STORAGE_CODES = ["BLOBS_UNAVAILABLE"];
+/** The bucket is away, overloaded, or refuses the server; or the disk of the files fails, or takes no writes. */
+const NO_STORAGE_CODES = ["BLOBS_UNAVAILABLE", "EIO", "EROFS", "ESTALE"];
 const NO_STORAGE_RETRY_MS = 5_000;
 /** The codes of SQLite while another process, perhaps a backup, holds the database. */
 const BUSY_CODES = ["SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED"];

@@ -11,10 +11,14 @@ import { AGAIN, MAX_TURN_MS, startWatched } from "../support/watched-server.ts";
 
 const canTrace = spawnSync("strace", ["-f", "-e", "trace=fdatasync", "true"]).status === 0;
 
-/** Has calls of the server, and of its processes, fail for the files of the database. Resolves once they do. */
-async function failing(server: BatchdProcess, dataDir: string, fault: string) {
+const filesOfDatabase = (dataDir: string) => {
   const path = join(dataDir, "batchd.sqlite");
-  const args = ["-f", "-p", String(server.pid), "-P", path, "-P", `${path}-wal`];
+  return ["-P", path, "-P", `${path}-wal`];
+};
+
+/** Has calls of the server, and of its processes, fail. Resolves once they do. */
+async function failing(server: BatchdProcess, fault: string, files: readonly string[] = []) {
+  const args = ["-f", "-p", String(server.pid), ...files];
   const tracer = spawn("strace", [...args, "-e", `inject=${fault}`], { stdio: "pipe" });
   let traced = "";
   tracer.stderr.on("data", (text) => {
@@ -56,7 +60,11 @@ describe.skipIf(!canTrace)("where strace is", () => {
       await using watched = await startWatched(folder.path, []);
       const status = async () => (await fetch(`${watched.url}/v1/files`)).status;
       expect(await status()).toBe(200);
-      const disk = await failing(watched.server, folder.path, `pread64:error=EIO${when}`);
+      const disk = await failing(
+        watched.server,
+        `pread64:error=EIO${when}`,
+        filesOfDatabase(folder.path),
+      );
       // A commit of another process makes the server read its pages again.
       change(folder.path, "create table other (n); drop table other");
       await expect.poll(disk.hasFailed).toBe(true);
@@ -84,7 +92,7 @@ describe.skipIf(!canTrace)("where strace is", () => {
         headers: { "content-type": "application/json" },
         body: '{"filename":"f","purpose":"batch","bytes":1,"mime_type":"application/jsonl"}',
       });
-    const disk = await failing(server, folder.path, fault);
+    const disk = await failing(server, fault, filesOfDatabase(folder.path));
     const refused = await create();
     expect(refused.status).toBe(503);
     expect(await refused.json()).toEqual({
@@ -101,5 +109,26 @@ describe.skipIf(!canTrace)("where strace is", () => {
     const lines = stderr.split("\n").filter((line) => line.includes('"status":503'));
     expect(lines).toHaveLength(1);
     expect(lines[0]).toMatch(/SQLITE_(?:IOERR|FULL)/);
+  });
+
+  test("a disk that fails a sync of an upload is a 503, and the upload passes later", async () => {
+    using folder = temporaryFolder("batchd-failed-upload-");
+    await using server = new BatchdProcess(["serve", "--port", "0", "--data-dir", folder.path]);
+    const url = await server.listening();
+    const upload = () => {
+      const body = new FormData();
+      body.set("purpose", "user_data");
+      body.set("file", new Blob(["text"]), "f");
+      return fetch(`${url}/v1/files`, { method: "POST", body });
+    };
+    // SQLite syncs its files with `fdatasync`.
+    const disk = await failing(server, "fsync:error=EIO");
+    const refused = await upload();
+    expect(refused.status).toBe(503);
+    expect(refused.headers.get("retry-after")).toBe("5");
+    expect(await refused.text()).toContain("storage of the server does not answer");
+    await disk.stop();
+    expect((await upload()).status).toBe(200);
+    expect((await server.kill("SIGTERM")).stderr).toContain("EIO");
   });
 });
