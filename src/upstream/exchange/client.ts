@@ -13,9 +13,9 @@ import { lookupOnce } from "../../resources/name-lookup.ts";
 import type { Proxied } from "../upstream.ts";
 import { Attempt, type Attempted, type AttemptRules } from "./attempt.ts";
 import { basicAuthorization, type Dialect, type Exchange } from "./dialect.ts";
-import { skippingInterim } from "./interim.ts";
+import { skipInterimOn } from "./interim.ts";
 import { ProxiedAnswer, type Unproxied } from "./proxied-answer.ts";
-import { readingInTurns } from "./reading-time.ts";
+import { readInTurns } from "./reading-time.ts";
 import type { Timeouts } from "./timeout-timer.ts";
 import {
   buildConnector,
@@ -170,7 +170,17 @@ function connect(config: UpstreamConfig, authorities: string | null): Dispatcher
     : connectThrough(new URL(config.proxy), { tls, limits });
 }
 
-const readingAnswers = (connect: Connector): Connector => skippingInterim(readingInTurns(connect));
+const readingAnswers =
+  (connect: Connector): Connector =>
+  (options, callback) =>
+    connect(options, (...result) => {
+      const [error, socket] = result;
+      if (error === null && socket !== null) {
+        readInTurns(socket);
+        skipInterimOn(socket);
+      }
+      callback(...result);
+    });
 
 interface ConnectionOptions {
   readonly tls: { readonly timeout: number };

@@ -7,7 +7,7 @@
  * within a body belong to the body.
  */
 import type { Socket } from "node:net";
-import { type Connector, HeadersOverflowError } from "./undici.ts";
+import { HeadersOverflowError } from "./undici.ts";
 
 /** 101 changes the protocol, so it is final. */
 const INTERIM = /^HTTP\/1\.[01] 1(?!01)\d\d[ \r]/;
@@ -24,16 +24,7 @@ const MAX_INTERIM_BYTES = 1024 * 1024;
 const HEAD_END = "\r\n\r\n";
 const NOTHING = Buffer.alloc(0);
 
-export const skippingInterim =
-  (connect: Connector): Connector =>
-  (options, callback) =>
-    connect(options, (...result) => {
-      const [error, socket] = result;
-      if (error === null && socket !== null) skipInterimOn(socket);
-      callback(...result);
-    });
-
-function skipInterimOn(socket: Socket): void {
+export function skipInterimOn(socket: Socket): void {
   const read = socket.read.bind(socket);
   const write = socket.write.bind(socket);
   let awaitsHead = false;

@@ -8,7 +8,6 @@
 import type { Socket } from "node:net";
 import { systemClock } from "../../clock.ts";
 import { TurnBudget } from "../../resources/turn-budget.ts";
-import type { Connector } from "./undici.ts";
 
 /** The time of a turn: several times what hundreds of usual answers take, since a turn has a price of its own. */
 const READING_MS = 16;
@@ -18,16 +17,7 @@ const STEP_BYTES = 8 * 1024;
 /** All connections of the process share the time. */
 const turn = new TurnBudget(systemClock, READING_MS);
 
-export const readingInTurns =
-  (connect: Connector): Connector =>
-  (options, callback) =>
-    connect(options, (...result) => {
-      const [error, socket] = result;
-      if (error === null && socket !== null) readInTurns(socket);
-      callback(...result);
-    });
-
-function readInTurns(socket: Socket): void {
+export function readInTurns(socket: Socket): void {
   const read = socket.read.bind(socket);
   // undici reads at this event until nothing is left.
   const readOn = () => void (socket.destroyed || socket.emit("readable"));
