@@ -40,7 +40,7 @@ contain text of a prompt, of an answer, or of a key.
 ## Metrics
 
 \`GET /metrics\` answers in the text format of Prometheus. It asks for no key, as \`/health\` does not: keep it inside your
-network. To scrape it:
+network, as it names all projects and what they use. No other spelling of the path leads to it, so a proxy can keep it out by its name. To scrape it:
 
 \`\`\`yaml
 scrape_configs:

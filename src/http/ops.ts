@@ -1,7 +1,7 @@
 /** The routes for operators: health, readiness and metrics. */
 import type { Hono } from "hono";
 import type { Metrics, Now } from "../telemetry/metrics.ts";
-import type { AppEnv } from "./context.ts";
+import type { AppContext, AppEnv } from "./context.ts";
 import { answerJson } from "./json.ts";
 
 export interface OpsDeps {
@@ -21,9 +21,17 @@ export function mountOps(app: Hono<AppEnv>, { isReady, metrics, takeSnapshot }: 
       : answerJson(c, { status: "unavailable" }, 503),
   );
 
-  app.get("/metrics", async (c) =>
-    c.body(await metrics.scrape(await takeSnapshot()), 200, {
+  app.get("/metrics", async (c) => {
+    if (!isAsWritten(c)) return c.notFound();
+    return c.body(await metrics.scrape(await takeSnapshot()), 200, {
       "content-type": metrics.contentType,
-    }),
-  );
+    });
+  });
 }
+
+/**
+ * Whether the client has written the path as the route has it. A proxy that keeps `/metrics` from clients compares it, and
+ * must not be passed by with `/metrics/` or `/a/../metrics`.
+ */
+const isAsWritten = (c: AppContext): boolean =>
+  /^(?:https?:\/\/[^/]*)?\/metrics(?:\?|$)/i.test(c.env.incoming.url ?? "");

@@ -4,6 +4,7 @@ import { Metrics } from "../../src/telemetry/metrics.ts";
 import { version } from "../../src/version.ts";
 import { clientOf } from "../support/projects.ts";
 import { Scrape } from "../support/prometheus.ts";
+import { rawRequest } from "../support/raw-http.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startTestApi } from "../support/test-http.ts";
@@ -98,6 +99,23 @@ test("what is under way shows while it is", async () => {
   expect(slackSeconds).toBeLessThanOrEqual(86_400);
   upstream.release();
   await service.ended(id);
+});
+
+test("only the path itself leads to the metrics, as a proxy compares it", async () => {
+  await using service = await startTestService();
+  const statusOf = async (target: string) =>
+    (await rawRequest(service.url, `GET ${target} HTTP/1.1\r\nHost: a\r\n\r\n`)).status;
+  for (const target of ["/metrics", "/metrics?x=/", "http://a/metrics"]) {
+    expect([target, await statusOf(target)]).toEqual([target, 200]);
+  }
+  for (const target of [
+    ...["/metrics/", "//metrics", "/metrics//", "/./metrics", "/a/../metrics", "/metrics/."],
+    ...["/metrics/a/..", "/%6detrics", "/metrics%2f", "/a/%2e%2e/metrics", "http://a//metrics"],
+    ...["/metrics#", "/\\metrics", "/metrics\\"],
+  ]) {
+    const status = await statusOf(target);
+    expect([target, status]).toEqual([target, status === 400 ? 400 : 404]);
+  }
 });
 
 test("work that a drain interrupts is given back, not lost", async () => {
