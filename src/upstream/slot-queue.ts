@@ -2,8 +2,8 @@
  * The one queue in which the requests of a route wait for a slot.
  *
  * A request that finds a target with a free slot takes it at once. Otherwise it waits here, and the limiter of each
- * target that has room asks for the request that is next. Interactive requests are a class of their own, first come
- * first served. The limiter decides how they and lines share a target. The {@link FairQueue} of the route decides which
+ * target that has room asks for the request that is next. Interactive requests are a class of their own, in which projects
+ * take turns. The limiter decides how they and lines share a target. The {@link FairQueue} of the route decides which
  * batch sends the next line. A batch has few new lines here, one for each of its open chunks: a chunk asks for its next
  * line when the line before has its slot. Lines that are sent again wait here too. Within a batch the line that has
  * waited longest goes first, so neither kind can keep the other waiting.
@@ -17,6 +17,7 @@ import type { Lane, SlotSource } from "./capacity/limiter.ts";
 import type { Reservation } from "./capacity/rate/quota.ts";
 import { offAbort, onAbort } from "./exchange/abort-listeners.ts";
 import { chooseTarget, type Eligible } from "./load-balancer.ts";
+import { ProjectTurns } from "./project-turns.ts";
 import { Slot, type SlotRequest } from "./slot.ts";
 import { Waiter, WaitGroup } from "./wait-group.ts";
 
@@ -35,7 +36,7 @@ export interface SlotQueueOptions<Target> {
 export class SlotQueue<Target extends Eligible> {
   readonly #options: SlotQueueOptions<Target>;
   readonly #sources: readonly TargetView<Target>[];
-  readonly #interactive = new WaitGroup<Target>();
+  readonly #interactive = new ProjectTurns<Target>();
   readonly #groups = new WeakMap<Flow, WaitGroup<Target>>();
   /** The waiting lines by their flows. */
   readonly #lines = new Map<Flow, WaitGroup<Target>>();
@@ -118,6 +119,7 @@ export class SlotQueue<Target extends Eligible> {
   grant(waiter: Waiter<Target>, target: Target, reservation: Reservation | null): void {
     const { flows, clock } = this.#options;
     if (waiter.request.lane === "batch") flows.take(waiter.request.flow ?? this.#guest);
+    else this.#interactive.endTurn(waiter.request.request.project);
     this.#remove(waiter);
     const waitedMs = clock.elapsedMs() - waiter.sinceMs;
     waiter.resolve(new Slot(target, waiter.request, { reservation, waitedMs }));
@@ -153,7 +155,8 @@ export class SlotQueue<Target extends Eligible> {
   #add(waiter: Waiter<Target>): void {
     const { lane, flow } = waiter.request;
     waiter.order = ++this.#order;
-    this.#groupOf(lane, flow ?? this.#guest).add(waiter, this.#options.targets);
+    const group = lane === "interactive" ? this.#interactive : this.#groupOf(flow ?? this.#guest);
+    group.add(waiter, this.#options.targets);
     if (lane === "batch") this.#hadToWait = true;
     if (++this.#waitingCount === 1) {
       for (const source of this.#sources) source.target.limiter.add(source);
@@ -178,8 +181,7 @@ export class SlotQueue<Target extends Eligible> {
     return lane === "batch" && avoided.length === 0 && this.#options.holdsNewLinesBack();
   }
 
-  #groupOf(lane: Lane, flow: Flow): WaitGroup<Target> {
-    if (lane === "interactive") return this.#interactive;
+  #groupOf(flow: Flow): WaitGroup<Target> {
     const group = this.#groups.get(flow) ?? new WaitGroup<Target>();
     if (this.#lines.has(flow)) return group;
     this.#groups.set(flow, group);

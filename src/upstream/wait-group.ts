@@ -1,5 +1,5 @@
 /**
- * The requests of one batch that wait for a slot, or all interactive ones, in the order in which they came.
+ * The requests of one batch that wait for a slot, or the interactive ones of one project, in the order in which they came.
  *
  * Requests that avoid the same targets wait in one list. The first of a list may go wherever the others may, so only
  * the first of each list is examined. A list is linked, because a request may be removed from its middle.
