@@ -114,17 +114,28 @@ export class DeliveryRunner {
   async #startNext(): Promise<boolean> {
     if (this.#inFlight.size >= MAX_IN_FLIGHT) return false;
     const { store, clock, leaseTtlMs: ttlMs } = this.#options;
-    const [claimed] = await store.claimDeliveries({
+    const claimed = await this.#claimNext();
+    if (claimed === null) return false;
+    const held = new HeldDelivery(claimed, { store, clock, ttlMs });
+    this.#inFlight.set(held, this.#run(held));
+    return true;
+  }
+
+  /** Projects that have none under way come first, so that many deliveries of one hold up no other at the same place. */
+  async #claimNext(): Promise<ClaimedDelivery | null> {
+    const { store, leaseTtlMs: ttlMs } = this.#options;
+    const passedOver = [...new Set(this.#claimed().map(({ batch }) => batch.project))];
+    const claim = {
       owner: this.#owner,
       ttlMs,
       limit: 1,
       busyDestinations: this.#busyDestinations(),
       ...this.#clientBuckets(),
-    });
-    if (claimed === undefined) return false;
-    const held = new HeldDelivery(claimed, { store, clock, ttlMs });
-    this.#inFlight.set(held, this.#run(held));
-    return true;
+    };
+    const [ofOthers] =
+      passedOver.length === 0 ? [] : await store.claimDeliveries({ ...claim, passedOver });
+    const [claimed = null] = ofOthers ? [ofOthers] : await store.claimDeliveries(claim);
+    return claimed;
   }
 
   #clientBuckets(): Pick<DeliveryClaim, "toClientBuckets" | "busyProjects"> {

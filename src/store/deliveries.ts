@@ -28,6 +28,8 @@ export interface DeliveryClaim extends Claim {
   readonly toClientBuckets: boolean;
   /** The projects that have no room for more deliveries to buckets of clients. */
   readonly busyProjects: readonly string[];
+  /** The projects that have had their turn. */
+  readonly passedOver?: readonly string[];
 }
 
 export interface DeliveryLease {
@@ -113,7 +115,7 @@ export interface DeliveryStore {
   /**
    * Leases deliveries that are due, the longest due first, and counts an attempt for each. Deliveries to
    * `busyDestinations` wait, so that a slow place holds up no other, and so do those to buckets of clients without
-   * `toClientBuckets`, or of `busyProjects`.
+   * `toClientBuckets`, or of `busyProjects`. None of a project that is passed over is claimed.
    */
   claimDeliveries(claim: DeliveryClaim): Promise<ClaimedDelivery[]>;
   renewDeliveryIfLeased(lease: DeliveryLease, ttlMs: number): Promise<DeliveryRenewal>;

@@ -90,6 +90,14 @@ function testClaims(open: OpenStore): void {
     expect(await claim(["another"])).toEqual([delivery.id]);
   });
 
+  test("deliveries of a project that is passed over wait, wherever they go", async () => {
+    const { store } = await open();
+    const { batch } = await dueDelivery(store);
+    await dueDelivery(store, { location: null, s3: BUCKET, credentials: "sealed" });
+    expect(await claimed(store, { passedOver: [batch.project] })).toEqual([]);
+    expect(await claimed(store, { passedOver: ["another"] })).toHaveLength(2);
+  });
+
   test("a lease that was not renewed is claimed again, and its former holder changes nothing", async () => {
     const { store } = await open();
     const { batch, delivery } = await dueDelivery(store);

@@ -23,6 +23,7 @@ export const CLAIM = {
   busyDestinations: [] as string[],
   toClientBuckets: true,
   busyProjects: [] as string[],
+  passedOver: [] as string[],
 };
 export const DOWN = { code: "unavailable", message: "The location does not answer." };
 export const HOUR_MS = 3_600_000;

@@ -99,13 +99,13 @@ export async function endDeliveries(db: Db, batchId: BatchId, now: SQL): Promise
   for (const nudge of ["delivery_due", "delivery_cancelled"] as const) await sendNudge(db, nudge);
 }
 
-/** Excludes deliveries of these projects to buckets of clients. Most claims have none, and look at no batch. */
+/** Excludes deliveries of these projects. Most claims have none, and look at no batch. */
 const isOfOthers = (projects: readonly string[]): SQL =>
   projects.length === 0
     ? sql`true`
-    : sql`(location is not null or not exists (
+    : sql`not exists (
         select 1 from batches where batches.id = batch_id
-          and project = any(${arrayOf(projects, "text")})))`;
+          and project = any(${arrayOf(projects, "text")}))`;
 
 export class PostgresDeliveries {
   readonly #db: Database;
@@ -219,6 +219,7 @@ export class PostgresDeliveries {
     busyDestinations,
     toClientBuckets,
     busyProjects,
+    passedOver = [],
     ...claim
   }: DeliveryClaim): Promise<ClaimedDelivery[]> {
     const { now } = claim;
@@ -232,7 +233,8 @@ export class PostgresDeliveries {
             where next_attempt_at_ms <= ${now} and ${isFree(now)}
               and destination <> all(${arrayOf(busyDestinations, "text")})
               and (${toClientBuckets}::boolean or location is not null)
-              and ${isOfOthers(busyProjects)}
+              and (location is not null or ${isOfOthers(busyProjects)})
+              and ${isOfOthers(passedOver)}
             order by next_attempt_at_ms, sequence limit ${limit} for update skip locked)`,
         )
         .returning(),

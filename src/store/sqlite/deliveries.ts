@@ -53,10 +53,9 @@ const isHeld = ({ deliveryId, epoch }: DeliveryLease) =>
 const isFree = (nowMs: number) =>
   or(isNull(batchDeliveries.leaseExpiresAtMs), lte(batchDeliveries.leaseExpiresAtMs, nowMs));
 
-/** Excludes deliveries of these projects to buckets of clients. */
-const isOfOthers = (projects: readonly string[]) => sql`(location is not null or not exists (
+const isOfOthers = (projects: readonly string[]) => sql`not exists (
   select 1 from batches where batches.id = batch_id
-    and project in (select value from json_each(${JSON.stringify(projects)}))))`;
+    and project in (select value from json_each(${JSON.stringify(projects)})))`;
 
 /** Compares an id that a client wrote. The batch that the query also names is one of its project. */
 const isAsked = (id: UntrustedId<"delivery">): SQL => sql`${batchDeliveries.id} = ${id}`;
@@ -193,6 +192,7 @@ export class SqliteDeliveries {
     busyDestinations,
     toClientBuckets,
     busyProjects,
+    passedOver = [],
     ...claim
   }: DeliveryClaim): ClaimedDelivery[] {
     const { owner, nowMs, leaseExpiresAtMs } = claimValues(claim);
@@ -207,7 +207,10 @@ export class SqliteDeliveries {
           isFree(nowMs),
           sql`destination not in (select value from json_each(${busy}))`,
           toClientBuckets ? undefined : isNotNull(batchDeliveries.location),
-          busyProjects.length === 0 ? undefined : isOfOthers(busyProjects),
+          busyProjects.length === 0
+            ? undefined
+            : or(isNotNull(batchDeliveries.location), isOfOthers(busyProjects)),
+          passedOver.length === 0 ? undefined : isOfOthers(passedOver),
         ),
       )
       .orderBy(batchDeliveries.nextAttemptAtMs, batchDeliveries.sequence)
