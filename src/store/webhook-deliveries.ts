@@ -43,10 +43,14 @@ export interface WebhookDeliveryStore {
    * Leases deliveries that are due, longest due first, and counts an attempt for each. Deliveries to a webhook that has
    * `maxPerWebhook` leased ones already, by any process, wait: a slow webhook holds up no other, and gets no more from many
    * processes than from one. A new delivery is due at once. A delivery whose claimer is gone is due again when its lease
-   * has run out, with that attempt counted.
+   * has run out, with that attempt counted. None of a project that is passed over is claimed.
    */
   claimWebhookDeliveries(
-    claim: Claim & { readonly limit: number; readonly maxPerWebhook: number },
+    claim: Claim & {
+      readonly limit: number;
+      readonly maxPerWebhook: number;
+      readonly passedOver?: readonly string[];
+    },
   ): Promise<WebhookDelivery[]>;
   /** Ends a delivery that was delivered or given up. */
   forgetWebhookDelivery(webhookId: string): Promise<void>;

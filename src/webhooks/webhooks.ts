@@ -123,16 +123,26 @@ export class Webhooks {
     let delivery = await this.#claim(1);
     const { size } = this.#inFlight;
     if (delivery === null && size > 0 && size < SECOND_EVENTS_BELOW) {
-      delivery = await this.#claim(MAX_IN_FLIGHT_PER_WEBHOOK);
+      // So do projects, because many events of one must not hold up those of others.
+      const passedOver = [...new Set([...this.#inFlight.keys()].map(({ project }) => project))];
+      delivery =
+        (await this.#claim(MAX_IN_FLIGHT_PER_WEBHOOK, passedOver)) ??
+        (await this.#claim(MAX_IN_FLIGHT_PER_WEBHOOK));
     }
     if (delivery === null) return false;
     this.#inFlight.set(delivery, this.#run(delivery));
     return true;
   }
 
-  async #claim(maxPerWebhook: number): Promise<WebhookDelivery | null> {
+  async #claim(
+    maxPerWebhook: number,
+    passedOver: readonly string[] = [],
+  ): Promise<WebhookDelivery | null> {
     const claim = { owner: this.#owner, ttlMs: LEASE_TTL_MS, limit: 1, maxPerWebhook };
-    const [delivery = null] = await this.#options.store.claimWebhookDeliveries(claim);
+    const [delivery = null] = await this.#options.store.claimWebhookDeliveries({
+      ...claim,
+      passedOver,
+    });
     return delivery;
   }
 

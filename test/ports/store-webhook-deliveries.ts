@@ -189,6 +189,16 @@ function testClaims(open: OpenStore): void {
     expect(await store.claimWebhookDeliveries({ ...CLAIM, limit: 0 })).toEqual([]);
   });
 
+  test("deliveries of a project that is passed over wait", async () => {
+    const { store } = await open();
+    const announcement = anAnnouncement();
+    const { project } = await completedBatch(store, [announcement]);
+    at(store, AFTER_CLAIM_MS);
+    expect(await store.claimWebhookDeliveries({ ...CLAIM, passedOver: [project] })).toEqual([]);
+    const others = await store.claimWebhookDeliveries({ ...CLAIM, passedOver: ["another"] });
+    expect(keys(others)).toEqual([announcement.webhookId]);
+  });
+
   test("deliveries to a webhook with enough under way, in any process, wait and hold up no other", async () => {
     const { store } = await open();
     const slow = Array.from({ length: 3 }, () => anAnnouncement({ webhook: "slow" }));

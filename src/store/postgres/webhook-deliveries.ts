@@ -6,13 +6,14 @@ import { webhookDeliveryFromClaimedRow } from "../rows.ts";
 import type { Announcement, HeldWebhookDelivery, WebhookDelivery } from "../webhook-deliveries.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, getTableColumns, type SQL, sql } from "./drizzle.ts";
-import { type Bid, heldBy, isFree, NO_LEASE } from "./leases.ts";
+import { arrayOf, type Bid, heldBy, isFree, NO_LEASE } from "./leases.ts";
 import { lockWebhooks } from "./project-locks.ts";
 import { webhookDeliveries } from "./schema.ts";
 
 type WebhookDeliveryClaim = Bid & {
   readonly limit: number;
   readonly maxPerWebhook: number;
+  readonly passedOver?: readonly string[];
 };
 
 /** The final status of a batch, and its time. */
@@ -58,15 +59,24 @@ export class PostgresWebhookDeliveries {
   async claim({
     limit,
     maxPerWebhook,
+    passedOver = [],
     ...claim
   }: WebhookDeliveryClaim): Promise<WebhookDelivery[]> {
     const { now } = claim;
+    // Most claims pass no project over, and look at no batch.
+    const isOfOthers =
+      passedOver.length === 0
+        ? sql`true`
+        : sql`not exists (
+            select 1 from batches where id = deliveries.batch_id
+              and project = any(${arrayOf(passedOver, "text")}))`;
     const claimable = sql`
       select sequence from deliveries
       where next_attempt_at_ms <= ${now} and ${isFree(now)}
         and webhook not in (
           select webhook from deliveries where not ${isFree(now)}
           group by webhook having count(*) >= ${maxPerWebhook})
+        and ${isOfOthers}
       order by next_attempt_at_ms, sequence limit ${limit}`;
     const look = await this.#db.read((db) => db.execute(claimable));
     if (look.rows.length === 0) return [];

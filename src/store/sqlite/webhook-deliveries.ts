@@ -43,6 +43,9 @@ const prepareStatements = (db: Db) => ({
             and webhook not in (
               select webhook from deliveries where not ${isFree}
               group by webhook having count(*) >= ${placeholder("maxPerWebhook")})
+            and not exists (
+              select 1 from batches where id = deliveries.batch_id
+                and project in (select value from json_each(${placeholder("passedOver")})))
           order by next_attempt_at_ms, sequence limit ${placeholder("limit")})`,
       ),
     )
@@ -75,8 +78,13 @@ export class SqliteWebhookDeliveries {
     }
   }
 
-  claim({ limit, maxPerWebhook, ...claim }: WebhookDeliveryClaim): WebhookDelivery[] {
-    const wanted = { limit, maxPerWebhook };
+  claim({
+    limit,
+    maxPerWebhook,
+    passedOver = [],
+    ...claim
+  }: WebhookDeliveryClaim): WebhookDelivery[] {
+    const wanted = { limit, maxPerWebhook, passedOver: JSON.stringify(passedOver) };
     return (
       this.#statements.claim
         .all({ ...claimValues(claim), ...wanted })
