@@ -26,6 +26,10 @@ const ENTRIES: readonly Entry[] = [
   { path: "keys", label: "Keys", isFor: may("admin") },
 ];
 
+/** The path of the first page that a person may see; an administrator may not see batches. */
+export const homeOf = (visit: Visit): string =>
+  ENTRIES.find(({ isFor }) => isFor(visit))?.path ?? "";
+
 export interface Frame {
   readonly title: string;
   /** The path of the page below the root, which marks its entry. */

@@ -15,7 +15,7 @@ import { filesPage } from "./files-page.ts";
 import { isAllowed, type Visit, visitOf } from "./guard.ts";
 import { html } from "./html.ts";
 import { keysPage } from "./keys-page.ts";
-import { layout } from "./layout.ts";
+import { homeOf, layout } from "./layout.ts";
 import { Live } from "./live.ts";
 import { newBatchPage } from "./new-batch-page.ts";
 import { type Asked, type Page, refusalView } from "./page.ts";
@@ -73,6 +73,7 @@ function mountPage(app: Hono<AppEnv>, page: Page, { api, sessions }: PageDeps): 
     const root = rootOf(pathOf(c.req.url));
     const visit = await visitOf(c, sessions);
     if (visit === null) return answerSignIn(c, { root, next: path + query, isRefused: false });
+    if (path === "" && homeOf(visit) !== "") return c.redirect(root + homeOf(visit), 303);
     const asked = askedBy(c, visit, { api, root, isPoll: false });
     const answer = await page.view(asked);
     const view = answer.ok ? answer.value : refusalView(answer);

@@ -13,6 +13,7 @@ const WRITER = "key-of-the-writer";
 const READER = "key-of-the-reader";
 const STRANGER = "key-of-the-stranger";
 const OPERATOR = "key-of-the-operator";
+const ADMINISTRATOR = "key-of-the-administrator";
 const PAGES = ["/", "/batches/batch_1"];
 
 let folder: string;
@@ -24,6 +25,7 @@ const keys = [
   { name: "reader", key: READER, project: "search", scopes: ["read"] },
   { name: "stranger", key: STRANGER, project: "other" },
   { name: "operator", key: OPERATOR, scopes: ["admin", "read"] },
+  { name: "administrator", key: ADMINISTRATOR, scopes: ["admin"] },
 ];
 const configOf = (names: readonly string[]) => ({
   auth: { keys: keys.filter(({ name }) => names.includes(name)) },
@@ -62,6 +64,15 @@ async function cookieOf(key: string): Promise<string> {
   expect(answer.status).toBe(303);
   return answer.headers.getSetCookie()[0]!.split(";")[0]!;
 }
+
+test("a key for administration alone leads to the first page that it may see", async () => {
+  const cookie = await cookieOf(ADMINISTRATOR);
+  const first = await open("/", { cookie });
+  expect([first.status, first.headers.get("location")]).toEqual([303, "./upstreams"]);
+  const page = await open("/upstreams", { cookie });
+  expect([page.status, await page.text()]).toEqual([200, expect.stringContaining("Upstreams")]);
+  expect((await open("/", { cookie: await cookieOf(OPERATOR) })).status).toBe(200);
+});
 
 async function tokenFor(cookie: string): Promise<string> {
   const page = await (await open("/", { cookie })).text();
