@@ -4,7 +4,7 @@
  * elsewhere must not start, because it would take all blobs for lost and those that it finds for garbage.
  */
 import { randomUUID } from "node:crypto";
-import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { FILE_MODE, hasFiles, syncFolder } from "../blobs/file-system.ts";
 import { type Clock, sleep } from "../clock.ts";
@@ -91,9 +91,21 @@ const POLL_SHARED_EVERY_MS = 4_000;
 export const pollEveryMs = ({ database_url: url }: Pick<Config, "database_url">): number =>
   url === undefined ? POLL_EVERY_MS : POLL_SHARED_EVERY_MS;
 
-/** Returns whether there may be a database: one in a folder is known to be missing without a look into it. */
+/** Returns whether a server has used the folder, or has its database elsewhere. PostgreSQL is not asked. */
 export const hasDatabase = (dir: string, { database_url: url }: Places): boolean =>
-  url !== undefined || existsSync(join(dir, SQLITE_FILE));
+  url !== undefined ||
+  [SQLITE_FILE, PLACE_FILE, INSTALLATION_FILE].some((name) => mayExist(join(dir, name))) ||
+  hasFiles(join(dir, BLOBS));
+
+/** Returns true for a file in a folder that another user owns: opening it says so. */
+function mayExist(path: string): boolean {
+  try {
+    statSync(path);
+    return true;
+  } catch (error) {
+    return !["ENOENT", "ENOTDIR"].includes((error as NodeJS.ErrnoException).code ?? "");
+  }
+}
 
 /**
  * Opens the SQLite database of a server that is running, for a command beside it; null when no server has the folder. The

@@ -1,5 +1,6 @@
 /** `batchd keys`, on the database of a configuration, with and without a server that is running on it. */
-import { existsSync } from "node:fs";
+import { existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runCommand } from "../support/command.ts";
 import { BatchdProcess, type Exit } from "../support/process.ts";
@@ -102,6 +103,17 @@ test.each([
     stderr: `batchd: no server has used ${dataDir} yet: name the folder of the server with --data-dir, or its configuration with --config\n`,
   });
   expect(existsSync(dataDir)).toBe(false);
+});
+
+test("a folder whose database is elsewhere, or was lost, is not taken for one that no server has used", async () => {
+  using folder = temporaryFolder("batchd-keys-");
+  const at = (name: string) => join(folder.path, name);
+  mkdirSync(at("shared"));
+  writeFileSync(at("shared/batchd.database"), "an-installation");
+  mkdirSync(at("lost/blobs"), { recursive: true });
+  writeFileSync(at("lost/blobs/file-a"), "content");
+  expect((await keys(at("shared"), "list")).stderr).toContain("belong to a database on PostgreSQL");
+  expect((await keys(at("lost"), "list")).stderr).toContain("is missing, but there are files in");
 });
 
 test("every mistake in the options of a new key is named, and nothing is made", async () => {
