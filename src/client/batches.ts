@@ -10,7 +10,7 @@ import { assertWritable } from "./output.ts";
 import { writeResults } from "./results.ts";
 import type { Session } from "./session.ts";
 import { progressOf, type ShownBatch, sayBatch } from "./shown-batch.ts";
-import { watch } from "./wait.ts";
+import { hasResults, watch } from "./wait.ts";
 import { date } from "./words.ts";
 
 interface JsonFlag {
@@ -112,14 +112,17 @@ export async function batchResults(
 ): Promise<number> {
   await assertWritable(output);
   const batch = await server.batch(id);
+  // An empty file would replace the answers of an earlier batch, and look like success.
+  if (batch.status === "failed" && !hasResults(batch)) {
+    throw new CommandFailure(
+      `${batch.id} failed, so it has no results: batchd show ${batch.id} lists the faults of its input`,
+    );
+  }
   const kind = errors ? "errors" : "output";
   await writeResults(server, batch, { ...session, format, kind, to: output });
   const failed = batch.request_counts?.failed ?? 0;
   if (!errors && failed > 0) {
     complain(`${failed} failed lines are not among them: batchd results ${batch.id} --errors`);
-  }
-  if (batch.status === "failed") {
-    complain(`${batch.id} failed: batchd show ${batch.id} lists the faults of its input`);
   }
   return EXIT.done;
 }

@@ -98,6 +98,7 @@ export function sayBatch(batch: ShownBatch): void {
     usage ? `${count(usage.input_tokens)} in, ${count(usage.output_tokens)} out` : null,
   );
   row("cost", costOf(batch));
+  row("budget", more?.budget ?? null);
   row("priority", more?.priority ? String(more.priority) : null);
   row("input", batch.input_file_id);
   row("output", batch.output_file_id);

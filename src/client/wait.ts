@@ -51,7 +51,7 @@ export async function waitFor(id: string, flags: WaitFlags, session: Session): P
   return exitCodeOf(batch);
 }
 
-const hasResults = ({ status, output_file_id: output, error_file_id: errors }: ShownBatch) =>
+export const hasResults = ({ status, output_file_id: output, error_file_id: errors }: ShownBatch) =>
   isFinal(status) && (status !== "failed" || Boolean(output ?? errors));
 
 /** Shows the batch until it ends; resolves to null after Ctrl-C, when it has said how to go on. */

@@ -58,15 +58,6 @@ describe("submit", () => {
     expect(code).toBe(0);
   });
 
-  test("names a command that makes a batch of a file whose batch was refused", async () => {
-    const input = fileOf("refused.jsonl", chatLines(1));
-    const refused = await batchd("submit", input, "--window", "1h");
-    expect(refused.code).toBe(1);
-    const again = /: batchd (submit .*) makes a batch of it/.exec(refused.stderr)?.[1] ?? "";
-    const made = await batchd(...again.split(" "), "--wait");
-    expect([made.code, made.stderr]).toEqual([0, expect.stringContaining("completed: 1 of 1")]);
-  });
-
   test("writes answers and failed lines to two files, and ends with 3 if a line failed", async () => {
     const input = fileOf("some-fail.jsonl", [chatLine("a", "Hi"), chatLine("b", "[[status 400]]")]);
     const { code, stdout, stderr } = await batchd("submit", input, "-o", pathOf("some.jsonl"));
@@ -203,6 +194,7 @@ test("a budget ends the wait with 6, and resume gives the batch a higher one", a
   const id = idIn(stdout);
   expect(stderr).toContain("paused (budget)");
   expect(stderr).toContain(`To go on: batchd resume ${id} --budget MORE`);
+  expect((await batchd("show", id)).stdout).toMatch(/^budget +2$/m);
   expect(code).toBe(6);
   expect((await batchd("resume", id, "--budget", "3")).stdout).toBe(`${id} goes on\n`);
   const watched = await batchd("watch", id);

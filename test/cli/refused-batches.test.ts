@@ -1,0 +1,51 @@
+/** Commands about batches that the server refuses, or whose input has faults. */
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { runCommand } from "../support/command.ts";
+import { chatLines, startTestService, type TestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const folder = temporaryFolder("batchd-refused-");
+let upstream: TestUpstream;
+let service: TestService;
+beforeAll(async () => {
+  upstream = await startUpstream();
+  service = await startTestService({ upstreamUrl: upstream.url });
+});
+afterAll(async () => {
+  await service[Symbol.asyncDispose]();
+  await upstream[Symbol.asyncDispose]();
+  folder[Symbol.dispose]();
+});
+
+const batchd = (...args: readonly string[]) => runCommand(args, { BATCHD_URL: service.url });
+
+function fileOf(name: string, lines: readonly string[]): string {
+  const path = join(folder.path, name);
+  writeFileSync(path, `${lines.join("\n")}\n`);
+  return path;
+}
+
+test("a file whose batch was refused is named with the command that makes a batch of it", async () => {
+  const input = fileOf("refused.jsonl", chatLines(1));
+  const refused = await batchd("submit", input, "--window", "1h");
+  expect(refused.code).toBe(1);
+  const again = /: batchd (submit .*) makes a batch of it/.exec(refused.stderr)?.[1] ?? "";
+  const made = await batchd(...again.split(" "), "--wait");
+  expect([made.code, made.stderr]).toEqual([0, expect.stringContaining("completed: 1 of 1")]);
+});
+
+test("a batch that failed has no results, and what an output file holds is kept", async () => {
+  const input = fileOf("faulty.jsonl", ['{"custom_id":1}']);
+  const failed = await batchd("submit", input, "--wait", "--endpoint", "/v1/embeddings");
+  expect(failed.code).toBe(4);
+  const id = failed.stdout.trim();
+  const output = fileOf("answers.jsonl", ["an earlier answer"]);
+  expect(await batchd("results", id, "-o", output)).toMatchObject({
+    code: 1,
+    stderr: `batchd: ${id} failed, so it has no results: batchd show ${id} lists the faults of its input\n`,
+  });
+  expect(readFileSync(output, "utf8")).toBe("an earlier answer\n");
+});
