@@ -65,13 +65,19 @@ function parse(path: string, text: string, problems: string[]): unknown {
     return document.toJS() ?? {};
   } catch (cause) {
     // The aliases multiply: without this check a few lines would fill the memory.
-    problems.push(`${path}: ${(cause as Error).message}`);
+    problems.push(`${path}: ${headOf((cause as Error).message)}`);
     return {};
   }
 }
 
 /** Returns the fault and its place without the lines of the file that follow, which may hold secrets. */
-const headOf = (message: string) => message.split("\n")[0]?.replace(/:$/, "");
+function headOf(message: string): string {
+  const head = (message.split("\n")[0] ?? "").replace(/:$/, "");
+  return STAR.test(head) ? `${head} (a text that begins with * needs quotes, as in "*")` : head;
+}
+
+/** Matches what YAML says of a star without quotes, such as `models: [*]`. */
+const STAR = /^(?:Alias cannot|Unresolved alias)/;
 
 interface Expansion {
   readonly env: Environment;

@@ -103,6 +103,15 @@ auth:
   });
 });
 
+test.each([
+  "upstreams: [{ name: a, base_url: http://a/v1, models: [*] }]",
+  "prices: [{ model: *-embed, input: '1', currency: USD }]",
+])("a star without quotes is told to need them: %s", (yaml) => {
+  expect(problemsOf(yaml)).toEqual([
+    expect.stringContaining('(a text that begins with * needs quotes, as in "*")') as string,
+  ]);
+});
+
 test("values that never were in a file are held to the same rules", () => {
   expect(parseConfig({ server: { port: 0 } })).toMatchObject({ ok: true });
   expect(parseConfig({ server: { prot: 0 } })).toEqual({
