@@ -3,6 +3,7 @@
  * connection.
  */
 import { statSync } from "node:fs";
+import { resolve } from "node:path";
 import type { LocationConfig } from "./locations.ts";
 import { isLoopback } from "./loopback.ts";
 import type { Config } from "./schema.ts";
@@ -20,6 +21,11 @@ export function configWarnings(config: Config, role: "all" | "api" | "worker" = 
   if (config.upstreams.length === 0 && role !== "api") {
     warnings.push(
       "no upstream is configured, so every batch will fail with model_not_found: start with --upstream URL or --config FILE",
+    );
+  }
+  if (/^~(?:\/|$)/.test(config.data_dir)) {
+    warnings.push(
+      `the data folder is ${resolve(config.data_dir)}, as only a shell takes ~ for the home folder: write data_dir out`,
     );
   }
   return [

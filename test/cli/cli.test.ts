@@ -115,6 +115,13 @@ describe("batchd serve", () => {
   });
 });
 
+test("batchd check warns of a data folder in a folder that is named ~", async () => {
+  const { code, stderr } = await runCommand(["check", "--data-dir", "~/batchd"]);
+  const made = join(process.cwd(), "~/batchd");
+  expect(stderr).toContain(`warning: the data folder is ${made}, as only a shell takes ~ for the`);
+  expect(code).toBe(0);
+});
+
 test("batchd check prints the configuration without its secrets", async () => {
   const config = join(dir, "secret.yaml");
   await writeFile(
