@@ -54,6 +54,12 @@ export type ResultsEvent =
   /** The batch is final, and all its lines were sent; the status is null when the batch or its result file was deleted. */
   | { readonly kind: "end"; readonly status: BatchStatus | null };
 
+interface Wait<Found> {
+  readonly waitMs: number;
+  readonly stop: AbortSignal;
+  readonly find: () => Promise<Found>;
+}
+
 export interface ResultsFollowing extends Disposable {
   readonly batch: Batch;
   readonly events: AsyncGenerator<ResultsEvent>;
@@ -170,24 +176,9 @@ export class Results {
         return;
       }
       const before: Batch = batch;
-      batch = await this.#changedOrGone(before, { stop, find });
+      batch = await this.#changed(before, { waitMs: SILENCE_MS, stop, find });
       if (batch === before && !stop.aborted) yield { kind: "silence" };
     }
-  }
-
-  /** Resolves to the batch once more of its lines have ended, to the same object after a silence, or to null when it is gone. */
-  async #changedOrGone(
-    batch: Batch,
-    { stop, find }: { readonly stop: AbortSignal; readonly find: () => Promise<Batch | null> },
-  ): Promise<Batch | null> {
-    const { clock } = this.#deps;
-    const endsAtMs = clock.elapsedMs() + SILENCE_MS;
-    while (!stop.aborted && clock.elapsedMs() < endsAtMs) {
-      await sleep(clock, LOOK_EVERY_MS, stop);
-      const found = await find();
-      if (found === null || !isSameProgress(found, batch)) return found;
-    }
-    return batch;
   }
 
   async #firstLines(first: Batch, query: ResultsQuery, disconnected: AbortSignal) {
@@ -205,20 +196,19 @@ export class Results {
     }
   }
 
-  /** Resolves to the batch once more of its lines have ended, or the wait is over. */
-  async #changed(
-    batch: Batch,
-    wait: { waitMs: number; stop: AbortSignal; find: () => Promise<Batch> },
-  ): Promise<Batch> {
+  /**
+   * Resolves to what `find` finds once more lines of the batch have ended or it is gone, and to the same object when the wait
+   * is over before.
+   */
+  async #changed<Found extends Batch | null>(batch: Batch, wait: Wait<Found>) {
     const { clock } = this.#deps;
     const endsAtMs = clock.elapsedMs() + wait.waitMs;
-    for (;;) {
-      const leftMs = endsAtMs - clock.elapsedMs();
-      await sleep(clock, Math.min(LOOK_EVERY_MS, leftMs), wait.stop);
+    while (!wait.stop.aborted && clock.elapsedMs() < endsAtMs) {
+      await sleep(clock, Math.min(LOOK_EVERY_MS, endsAtMs - clock.elapsedMs()), wait.stop);
       const found = await wait.find();
-      if (!isSameProgress(found, batch) || wait.stop.aborted || clock.elapsedMs() >= endsAtMs)
-        return found;
+      if (found === null || !isSameProgress(found, batch)) return found;
     }
+    return batch;
   }
 }
 
