@@ -10,6 +10,9 @@ export interface KeptRun {
   readonly record: string | null;
 }
 
+/** What the commit that starts a batch keeps of it, or the one that ends it. */
+export type RunSummary = { readonly input: InputSummary } | { readonly results: ResultSummary };
+
 export interface RunStore {
   findRun(batchId: BatchId): Promise<KeptRun | null>;
   /**

@@ -25,7 +25,7 @@ import {
   NO_LEASE,
   RELEASED,
 } from "./leases.ts";
-import { keepResultSummary } from "./runs.ts";
+import { keepSummary } from "./runs.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOf } from "./scope.ts";
 import { removeSegments } from "./segments.ts";
@@ -140,7 +140,8 @@ export class PostgresFinalizing {
       });
       await endIntents(db, blobKeys);
       for (const file of published) await insertFile(db, file);
-      if (result.summary !== undefined) await keepResultSummary(db, lease.batchId, result.summary);
+      const { summary: results } = result;
+      if (results !== undefined) await keepSummary(db, lease.batchId, { results });
       return true;
     });
   }

@@ -1,37 +1,18 @@
 /** Reads the facts that run records are made of, and keeps the records. `../runs.ts` has the promises. */
 import type { BatchId } from "../../batch/batch.ts";
-import type { InputSummary, ResultSummary } from "../../batch/run-summary.ts";
-import type { RunStore } from "../runs.ts";
+import type { RunStore, RunSummary } from "../runs.ts";
 import { isFinalBatch, isListed } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, sql } from "./drizzle.ts";
 import { batchRuns } from "./run-schema.ts";
 import { batches } from "./schema.ts";
 
-/** Keeps the summary of an input, as a part of the transaction that starts the batch. */
-export async function keepInputSummary(
-  db: Db,
-  batchId: BatchId,
-  input: InputSummary,
-): Promise<void> {
-  const set = { input };
+/** Keeps a summary, as a part of the transaction that starts or ends the batch. */
+export async function keepSummary(db: Db, batchId: BatchId, summary: RunSummary): Promise<void> {
   await db
     .insert(batchRuns)
-    .values({ batchId, ...set })
-    .onConflictDoUpdate({ target: batchRuns.batchId, set });
-}
-
-/** Keeps the summary of the results, as a part of the transaction that ends the batch. */
-export async function keepResultSummary(
-  db: Db,
-  batchId: BatchId,
-  results: ResultSummary,
-): Promise<void> {
-  const set = { results };
-  await db
-    .insert(batchRuns)
-    .values({ batchId, ...set })
-    .onConflictDoUpdate({ target: batchRuns.batchId, set });
+    .values({ batchId, ...summary })
+    .onConflictDoUpdate({ target: batchRuns.batchId, set: summary });
 }
 
 export const postgresRuns = (db: Database): RunStore => ({

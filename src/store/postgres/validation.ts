@@ -22,7 +22,7 @@ import {
 } from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
 import { lockLists } from "./project-locks.ts";
-import { keepInputSummary } from "./runs.ts";
+import { keepSummary } from "./runs.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOf } from "./scope.ts";
 import { insertWebhookDeliveries } from "./webhook-deliveries.ts";
@@ -142,7 +142,7 @@ export class PostgresValidation {
       for (const page of pagesOf(plan.chunks)) {
         await insertChunks(db, batchId, page);
       }
-      if (plan.summary !== undefined) await keepInputSummary(db, batchId, plan.summary);
+      if (plan.summary !== undefined) await keepSummary(db, batchId, { input: plan.summary });
       return true;
     });
   }

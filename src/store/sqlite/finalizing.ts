@@ -17,7 +17,7 @@ import { files } from "./file-schema.ts";
 import type { SqliteIntents } from "./intents.ts";
 import { SqliteJournals } from "./journals.ts";
 import { type Bid, CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
-import { keepResultSummary } from "./runs.ts";
+import { keepSummary } from "./runs.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
 import type { SqliteSegments } from "./segments.ts";
@@ -179,7 +179,8 @@ export class SqliteFinalizing {
         this.#db.insert(files).values(file).run();
       }
       for (const blobKey of result.unusedBlobKeys ?? []) this.#intents.consume(blobKey);
-      if (result.summary !== undefined) keepResultSummary(this.#db, batchId, result.summary);
+      const { summary: results } = result;
+      if (results !== undefined) keepSummary(this.#db, batchId, { results });
       return true;
     });
   }

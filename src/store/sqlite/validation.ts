@@ -21,7 +21,7 @@ import { settleDeliveries } from "./deliveries.ts";
 import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { type Bid, CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
-import { keepInputSummary } from "./runs.ts";
+import { keepSummary } from "./runs.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
 import type { SqliteWebhookDeliveries } from "./webhook-deliveries.ts";
@@ -182,7 +182,8 @@ export class SqliteValidation {
       if (changes === 0) return false;
       if (boundsLines(quotas)) this.#assertRoom(lease, quotas);
       this.#insertChunks(lease, last);
-      if (plan.summary !== undefined) keepInputSummary(this.#db, lease.batchId, plan.summary);
+      const { summary: input } = plan;
+      if (input !== undefined) keepSummary(this.#db, lease.batchId, { input });
       return true;
     });
   }
