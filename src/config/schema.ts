@@ -25,6 +25,7 @@ import {
   int,
   leaseSeconds,
   name,
+  openHttpUrl,
   secret,
 } from "./values.ts";
 
@@ -43,11 +44,6 @@ const signingSecret = z
   );
 
 const isPaddedBase64 = (text: string) => text !== "" && PADDED_BASE64.test(text);
-
-const hasNoCredentials = (text: string) => {
-  const url = URL.parse(text);
-  return url === null || url.username + url.password === "";
-};
 
 const completionWindow = z
   .string()
@@ -82,9 +78,7 @@ const KeyEntry = z.strictObject({
 
 const WebhookEntry = z.strictObject({
   name: name.describe("Names the endpoint in the log. Every endpoint needs a name of its own."),
-  url: httpUrl
-    .refine(hasNoCredentials, "leave user name and password out of it")
-    .meta({ description: "Where events go.", example: "https://example.com/batchd" }),
+  url: openHttpUrl.meta({ description: "Where events go.", example: "https://example.com/batchd" }),
   secret: signingSecret.meta({
     description:
       "Signs the events: `whsec_` and a key in base64, or any other text. Best as `${NAME}`.",

@@ -40,7 +40,10 @@ export function locationSecrets(config: LocationConfig): string[] {
   return [...secrets, basicPair(`${config.username}`, config.password)];
 }
 
-/** The form in which a password is sent, and in which a server may repeat it. */
+/** Returns the form in which the credentials of an address are sent, and in which a server may repeat them. */
+export const basicPairOf = ({ username, password }: Pick<URL, "username" | "password">): string =>
+  basicPair(decoded(username), decoded(password));
+
 const basicPair = (username: string, password: string) =>
   Buffer.from(`${username}:${password}`).toString("base64");
 
@@ -72,8 +75,7 @@ function secretsInUrl({ username, password, searchParams }: URL): string[] {
   const parameters = [...searchParams].filter(([name]) => SECRET_NAME.test(name));
   const secrets = parameters.map(([, value]) => value);
   if (password !== "") {
-    const pair = basicPair(decoded(username), decoded(password));
-    secrets.push(password, decoded(password), pair);
+    secrets.push(password, decoded(password), basicPairOf({ username, password }));
   }
   return secrets;
 }
@@ -93,7 +95,7 @@ function secretsInFields(fields: unknown, isSecret = false): string[] {
   );
 }
 
-/** Decodes percent signs. A percent sign may also stand for itself. */
+/** Decodes percent signs, of which an address may have some. One may also stand for itself. */
 function decoded(text: string): string {
   try {
     return decodeURIComponent(text);

@@ -1,6 +1,6 @@
 /** Defines the schema of `storage`, which names the place of files, results and journals, and the rules between its keys. */
 import { z } from "zod";
-import { bytes, httpUrl, seconds, secret } from "./values.ts";
+import { bytes, openHttpUrl, seconds, secret } from "./values.ts";
 
 const STORAGE_TYPES = ["folder", "s3"] as const;
 const ENCRYPTIONS = ["AES256", "aws:kms"] as const;
@@ -12,11 +12,6 @@ const MAX_PART_BYTES = 256 * MIB;
 const MAX_PARTS = 10_000;
 
 const PREFIX = /^(?:[A-Za-z0-9_-][A-Za-z0-9._-]*\/)*$/;
-
-const hasNoCredentials = (text: string) => {
-  const url = URL.parse(text);
-  return url === null || url.username + url.password === "";
-};
 
 /** The mapping is flat, so that the page of the configuration can list each key once. */
 export const STORAGE = z.strictObject({
@@ -46,14 +41,11 @@ export const STORAGE = z.strictObject({
     left_out: "the region in `AWS_REGION` or the AWS profile",
     example: "eu-central-1",
   }),
-  endpoint: httpUrl
-    .refine(hasNoCredentials, "leave user name and password out of it")
-    .optional()
-    .meta({
-      description: "The address of a server other than AWS that speaks the protocol.",
-      left_out: "AWS",
-      example: "http://minio.internal:9000",
-    }),
+  endpoint: openHttpUrl.optional().meta({
+    description: "The address of a server other than AWS that speaks the protocol.",
+    left_out: "AWS",
+    example: "http://minio.internal:9000",
+  }),
   force_path_style: z
     .boolean()
     .default(false)

@@ -87,6 +87,12 @@ export const httpUrl = z.url({
   error: "expected an http:// or https:// address, such as http://localhost:8000",
 });
 
+/** An address that everyone may see. */
+export const openHttpUrl = httpUrl.refine((text) => {
+  const url = URL.parse(text);
+  return url === null || url.username + url.password === "";
+}, "leave user name and password out of it");
+
 export const databaseUrl = z.url({
   protocol: /^postgres(?:ql)?$/,
   error: "expected an address such as postgres://user:password@host:5432/database",

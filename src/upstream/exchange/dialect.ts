@@ -5,7 +5,7 @@
  * not differ between requests are made once for each target.
  */
 import { BodyRewriting, type BodyRules, type FieldTexts, isRewritten } from "../../batch/body.ts";
-import { upstreamSecrets } from "../../config/secrets.ts";
+import { basicPairOf, upstreamSecrets } from "../../config/secrets.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
 import { MAX_MODEL_BYTES } from "../../contract/create-batch.ts";
 import { Redactor } from "../../redactor.ts";
@@ -158,25 +158,8 @@ function credentialsOf({ api_key: key, azure }: UpstreamConfig, url: URL): Heade
     : [["authorization", basicAuthorization({ username, password })]];
 }
 
-/** Credentials as they stand in an address: with percent signs. */
-interface Credentials {
-  readonly username: string;
-  readonly password: string;
-}
-
-export function basicAuthorization({ username, password }: Credentials): string {
-  const pair = `${decoded(username)}:${decoded(password)}`;
-  return `Basic ${Buffer.from(pair).toString("base64")}`;
-}
-
-/** A percent sign may stand for itself. */
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
-}
+export const basicAuthorization = (url: Pick<URL, "username" | "password">): string =>
+  `Basic ${basicPairOf(url)}`;
 
 const textsOf = (fields: UpstreamConfig["defaults"]): FieldTexts =>
   new Map(Object.entries(fields).map(([name, value]) => [name, JSON.stringify(value)]));
