@@ -1,13 +1,12 @@
 /** The routes of keys, for operators. */
 import type { KeyRequest, Keys } from "../api/keys.ts";
 import type { UntrustedId } from "../batch/batch.ts";
-import { ADMIN_PAGE, CreateKey } from "../contract/key.ts";
+import { CreateKey } from "../contract/key.ts";
 import { parseBody, withoutNulls } from "./body.ts";
-import type { AppContext } from "./context.ts";
 import { answerJson, readJson } from "./json.ts";
 import { answerPage } from "./list.ts";
 import { presentCreatedKey, presentKey } from "./present.ts";
-import { assertKnownParams, limitParam, textParam } from "./query.ts";
+import { adminPage, assertKnownParams } from "./query.ts";
 import type { Routes } from "./routes.ts";
 
 /** An `Idempotency-Key` has no effect here, because the answer would be stored with the key in it. */
@@ -20,7 +19,10 @@ export function mountKeys(app: Routes, keys: Keys): void {
   });
 
   app.get("/v1/admin/keys", async (c) =>
-    answerPage(c, pageQuery(c), { read: (query) => keys.list(query), present: presentKey }),
+    answerPage(c, adminPage<UntrustedId<"key">>(c), {
+      read: (query) => keys.list(query),
+      present: presentKey,
+    }),
   );
 
   app.delete("/v1/admin/keys/:id", async (c) => {
@@ -33,12 +35,4 @@ export function mountKeys(app: Routes, keys: Keys): void {
 function keyRequest(json: unknown): KeyRequest {
   const { name, project, scopes, expires_at: expiresAt } = parseBody(CreateKey, withoutNulls(json));
   return { name, project, scopes, expiresAtMs: expiresAt == null ? null : expiresAt * 1000 };
-}
-
-function pageQuery(c: AppContext) {
-  assertKnownParams(c, ["limit", "after"]);
-  return {
-    limit: limitParam(c, ADMIN_PAGE),
-    after: textParam(c, "after") as UntrustedId<"key"> | null,
-  };
 }

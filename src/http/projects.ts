@@ -1,15 +1,12 @@
 /** The routes of projects, for operators. */
 import type { Projects } from "../api/projects.ts";
-import { ADMIN_PAGE } from "../contract/key.ts";
 import { type ProjectObject, PutProject } from "../contract/project.ts";
 import type { Page } from "../store/page.ts";
-import type { ProjectQuery } from "../store/projects.ts";
 import { parseBody, withoutNulls } from "./body.ts";
-import type { AppContext } from "./context.ts";
 import { answerJson, readJson } from "./json.ts";
 import { answerPage } from "./list.ts";
 import { presentProject } from "./present.ts";
-import { assertKnownParams, limitParam, textParam } from "./query.ts";
+import { adminPage, assertKnownParams } from "./query.ts";
 import type { Routes } from "./routes.ts";
 
 export function mountProjects(app: Routes, projects: Projects): void {
@@ -21,7 +18,7 @@ export function mountProjects(app: Routes, projects: Projects): void {
   });
 
   app.get("/v1/admin/projects", async (c) =>
-    answerPage(c, pageQuery(c), {
+    answerPage(c, adminPage(c), {
       read: async (query): Promise<Page<ProjectObject>> => {
         const page = await projects.list(query);
         return { ...page, data: page.data.map(presentProject) };
@@ -36,9 +33,4 @@ export function mountProjects(app: Routes, projects: Projects): void {
     await projects.delete(id);
     return answerJson(c, { id, object: "project", deleted: true });
   });
-}
-
-function pageQuery(c: AppContext): ProjectQuery {
-  assertKnownParams(c, ["limit", "after"]);
-  return { limit: limitParam(c, ADMIN_PAGE), after: textParam(c, "after") };
 }

@@ -1,6 +1,7 @@
 /**
  * Reads query parameters. The lists of OpenAI ignore unknown ones, because clients repeat all of them with a cursor.
  */
+import { ADMIN_PAGE } from "../contract/key.ts";
 import {
   integerTooLarge,
   integerTooSmall,
@@ -48,6 +49,12 @@ export function boundedIntegerParam(
   if (value !== null && value > max) throw integerTooLarge(name, value, max);
   if (value !== null && value < min) throw integerTooSmall(name, value, min);
   return value;
+}
+
+/** Returns the page of a list for operators. */
+export function adminPage<Id extends string = string>(c: AppContext) {
+  assertKnownParams(c, ["limit", "after"]);
+  return { limit: limitParam(c, ADMIN_PAGE), after: textParam(c, "after") as Id | null };
 }
 
 /** Returns the size of a page. */
