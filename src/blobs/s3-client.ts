@@ -49,6 +49,12 @@ export interface S3Encryption {
   readonly kmsKeyId?: string | undefined;
 }
 
+/** Returns the parameters that ask the bucket to encrypt an object. */
+export const encryptionOf = (encryption: S3Encryption | undefined) => ({
+  ...(encryption !== undefined && { ServerSideEncryption: encryption.algorithm }),
+  ...(encryption?.kmsKeyId !== undefined && { SSEKMSKeyId: encryption.kmsKeyId }),
+});
+
 const CONNECT_TIMEOUT_MS = 5_000;
 /** The SDK's attempts take some seconds together. Callers repeat what needs more time. */
 const MAX_ATTEMPTS = 4;

@@ -32,6 +32,7 @@ import {
 import { CountedSource } from "./counted-source.ts";
 import {
   answered,
+  encryptionOf,
   isStored,
   type OnS3Request,
   openS3Client,
@@ -81,11 +82,7 @@ export class S3Blobs implements Blobs {
   readonly #linkSeconds: number | undefined;
   /** It is false once the server has refused to copy. */
   #canCopy = true;
-  /** The parameters that ask the bucket to encrypt an object. */
-  readonly #encryption: {
-    readonly ServerSideEncryption?: "AES256" | "aws:kms";
-    readonly SSEKMSKeyId?: string;
-  };
+  readonly #encryption: ReturnType<typeof encryptionOf>;
 
   constructor(
     options: S3Options,
@@ -102,10 +99,7 @@ export class S3Blobs implements Blobs {
     this.#linkSeconds = options.linkSeconds;
     // One more part fills while the others are on their way.
     this.heldByPutBytes = (PARTS_AT_ONCE + 1) * partBytes;
-    this.#encryption = {
-      ...(encryption !== undefined && { ServerSideEncryption: encryption.algorithm }),
-      ...(encryption?.kmsKeyId !== undefined && { SSEKMSKeyId: encryption.kmsKeyId }),
-    };
+    this.#encryption = encryptionOf(encryption);
   }
 
   async put(key: string, source: AsyncIterable<Uint8Array>): Promise<{ bytes: number }> {

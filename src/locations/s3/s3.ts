@@ -11,6 +11,7 @@
 import { createHash } from "node:crypto";
 import { DeleteObjectCommand, HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
 import {
+  encryptionOf,
   isMissing,
   openS3Client,
   type S3ClientOptions,
@@ -209,8 +210,7 @@ export class S3Location implements Location {
       Bucket,
       Key,
       Metadata: { sha256: file.sha256, [MADE_BY]: deliveryId },
-      ...(encryption !== undefined && { ServerSideEncryption: encryption.algorithm }),
-      ...(encryption?.kmsKeyId !== undefined && { SSEKMSKeyId: encryption.kmsKeyId }),
+      ...encryptionOf(encryption),
     };
     return { sender: this.#sender(signal), object, sendsChecksums };
   }
