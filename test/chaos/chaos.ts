@@ -9,6 +9,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { Client } from "pg";
+import { endJournals } from "../support/end-leases.ts";
 import type { TestPostgres } from "../support/postgres.ts";
 import { type S3Proxy, startS3Proxy } from "../support/s3-proxy.ts";
 import type { S3Server } from "../support/s3-server.ts";
@@ -247,6 +248,7 @@ async function faultsOfLists(clients: Clients, sizes: Sizes, ended: readonly End
 
 /** Returns what a final batch leaves behind in the database for longer than the sweep needs. */
 async function leftovers(databaseUrl: string): Promise<string[]> {
+  await endJournals(databaseUrl);
   const client = new Client(databaseUrl);
   await client.connect();
   let found: Record<string, string> = {};

@@ -6,7 +6,7 @@ import Database from "better-sqlite3";
 import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
-import { endLeases } from "../support/end-leases.ts";
+import { endJournals, endLeases } from "../support/end-leases.ts";
 import { pathsBelow } from "../support/files-below.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { query, sharePostgres } from "../support/postgres.ts";
@@ -287,6 +287,7 @@ describe.each([
       }
       const fileCount = (await running.openai.files.list({ limit: 100 })).data.length;
       await running.server.kill();
+      if (place.databaseUrl !== null) await endJournals(place.databaseUrl);
       running = await start(place);
       // A blob without a file is swept.
       await expect.poll(() => blobsIn(place)).toBe(fileCount);

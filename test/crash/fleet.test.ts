@@ -1,5 +1,6 @@
 /** API servers and workers on one PostgreSQL: the roles, the death of a worker, and the return of one that was stopped. */
 import { describe, expect, test } from "vitest";
+import { endJournals } from "../support/end-leases.ts";
 import {
   answeredLines,
   Fleet,
@@ -93,6 +94,7 @@ describe.skipIf(postgres === null)("a fleet", () => {
     await completed(api, id);
     await expectEveryLineOnce(api, id);
     // The sweep forgets the segments of the batch, so that later ones would show.
+    await endJournals(databaseUrl);
     await eventually("the segments of the batch", async () => {
       return ((await rowsOf(databaseUrl, id)) as { segments: unknown[] }).segments;
     }).toEqual([]);
