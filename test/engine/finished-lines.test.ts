@@ -68,6 +68,7 @@ test("lines of several models are in the order of the input, also behind a line 
     upstreamUrl: upstream.url,
     config: {
       limits: { allow_mixed_models: true },
+      engine: { drain_grace_seconds: 0 },
       upstreams: ["a", "b"].map((name) => ({ name, base_url: upstream.url, models: [name] })),
     },
   });
@@ -176,6 +177,7 @@ describe("a reader that waits", () => {
     leave.abort();
     await Promise.all(waiting);
     await expect.poll(async () => (await read(service, id, "errors")).status).toBe(200);
+    upstream.release();
   });
 });
 
