@@ -249,7 +249,6 @@ const USED_THIS_MONTH = `
   drop trigger files_take_from_stored_sums;
   drop trigger files_removed_from_stored_sums;
   drop index batches_to_finalize;
-  create index batches_ending on batches (sequence);
   delete from __drizzle_migrations where rowid > (select max(rowid) - 3 from __drizzle_migrations);
   ${numbersUpTo(100_000)}
   insert into model_usage (batch_id, project, model, day, price, request_count, input_tokens, output_tokens)

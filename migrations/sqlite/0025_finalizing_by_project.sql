@@ -1,2 +1,1 @@
-DROP INDEX `batches_ending`;--> statement-breakpoint
 CREATE INDEX `batches_to_finalize` ON `batches` (`project`,`sequence`) WHERE status in ('validating', 'in_progress', 'finalizing', 'cancelling') and (stop_reason is not null or status in ('finalizing'));

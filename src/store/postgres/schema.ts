@@ -155,7 +155,6 @@ export const batches = pgTable(
     index("batches_to_derive").on(batch.project, batch.sequence).where(waitsForInput),
     index("batches_that_may_expire").on(batch.expiresAtMs).where(mayExpire),
     index("batches_by_deadline").on(batch.expiresAtMs, batch.sequence).where(mayExpire),
-    // The version before reads this one. A later migration may drop it.
     index("batches_ending").on(batch.sequence).where(isEnding),
     index("batches_to_finalize").on(batch.project, batch.sequence).where(isEnding),
     index("batches_deleted").on(batch.sequence).where(isDeleted),

@@ -145,6 +145,7 @@ export const batches = sqliteTable(
     index("batches_to_validate").on(batch.project, batch.sequence).where(waitsForValidation),
     index("batches_to_derive").on(batch.project, batch.sequence).where(waitsForInput),
     index("batches_that_may_expire").on(batch.expiresAtMs).where(mayExpire),
+    index("batches_ending").on(batch.sequence).where(isEnding),
     index("batches_to_finalize").on(batch.project, batch.sequence).where(isEnding),
     index("batches_deleted").on(batch.sequence).where(isDeleted),
     index("batches_to_tidy").on(batch.sequence).where(isToTidy),
