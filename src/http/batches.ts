@@ -108,8 +108,8 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
 
   app.delete("/v1/batches/:id", async (c) => {
     assertKnownParams(c, ["files"]);
-    const files = textParam(c, "files");
-    if (files !== null && files !== "input") throw unsupportedValue("files", files, ["input"]);
+    const files = c.req.query("files");
+    if (files !== undefined && files !== "input") throw unsupportedValue("files", files, ["input"]);
     const withInput = files === "input";
     const { id, inputFileId } = await batches.delete(scopedIdOf(c), { withInput });
     if (withInput) c.set("fileChange", { action: "file.delete", id: inputFileId });

@@ -109,6 +109,7 @@ test("a batch that is deleted while it waits for validation never runs", async (
 
 test.each([
   ["?files=all", 400, "invalid_value", "Invalid value: 'all'. Value must be 'input'."],
+  ["?files=", 400, "invalid_value", "Invalid value: ''. Value must be 'input'."],
   ["?file=input", 400, "unknown_parameter", "Unknown parameter: 'file'."],
 ])("%s is refused, and deletes nothing", async (query, wanted, code, message) => {
   await using upstream = await startUpstream();
