@@ -52,6 +52,8 @@ const PRIORITY_MEANING =
 const BUDGET_MEANING =
   "The most that the batch may cost, in the currency of the prices. It pauses before the line that might exceed it.";
 
+const Priority = z.int().min(PRIORITIES.min).max(PRIORITIES.max).nullable().optional();
+
 /** batchd's own fields of the request. They are nested so that no client takes one for a field of OpenAI. */
 const CreateBatchExtension = z
   .strictObject({
@@ -62,13 +64,7 @@ const CreateBatchExtension = z
       .describe(
         "The model for lines whose `model` is empty. Left out, the server's configured default counts.",
       ),
-    priority: z
-      .int()
-      .min(PRIORITIES.min)
-      .max(PRIORITIES.max)
-      .nullable()
-      .optional()
-      .describe(PRIORITY_MEANING),
+    priority: Priority.describe(PRIORITY_MEANING),
     input: InputPlace.nullable()
       .optional()
       .describe("A file in a location to copy and to run, in place of `input_file_id`."),
@@ -131,13 +127,7 @@ export const CreateBatch = z
 export const UpdateBatch = z
   .strictObject({
     budget: Decimal.nullable().optional().describe(`${BUDGET_MEANING} Null takes it away.`),
-    priority: z
-      .int()
-      .min(PRIORITIES.min)
-      .max(PRIORITIES.max)
-      .nullable()
-      .optional()
-      .describe(`${PRIORITY_MEANING} Null makes it ${PRIORITIES.default}.`),
+    priority: Priority.describe(`${PRIORITY_MEANING} Null makes it ${PRIORITIES.default}.`),
     metadata: Metadata.optional(),
   })
   .meta({ id: "UpdateBatch" });
