@@ -13,12 +13,12 @@ import type { UpstreamStats } from "./upstream.ts";
 
 const MODEL_SERVER = new URL("./model-server.ts", import.meta.url);
 const UPSTREAM = new URL("./upstream.ts", import.meta.url);
-const SERVER = new URL("../scripts/start.js", import.meta.url);
+const SERVER = new URL("../src/main.ts", import.meta.url);
 /** The command of `npm start`, because users start the server with it. */
 const START_SCRIPT = packageJson.scripts.start.split(" ");
 const NODE_FLAGS = START_SCRIPT.slice(
   START_SCRIPT.indexOf("node") + 1,
-  START_SCRIPT.indexOf("scripts/start.js"),
+  START_SCRIPT.indexOf("src/main.ts"),
 );
 const POLL_EVERY_MS = 10;
 const MAX_FILE_BYTES = 2_000_000_000;

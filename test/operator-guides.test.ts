@@ -14,7 +14,7 @@ import { listening } from "./support/listening.ts";
 import { type Connector, MlCommons } from "./support/ml-commons.ts";
 import { blocksOf, paste, putCommand } from "./support/paste.ts";
 import { sharePostgres } from "./support/postgres.ts";
-import { BatchdProcess, START } from "./support/process.ts";
+import { AS_NPM_START, BatchdProcess, SOURCES } from "./support/process.ts";
 import { hasS3Server, S3_KEYS, startS3Server } from "./support/s3-server.ts";
 import { chatLines, startTestService } from "./support/service.ts";
 import { temporaryFolder } from "./support/store-builders.ts";
@@ -133,8 +133,13 @@ test("docs/opensearch.md takes passages to vectors, with the calls of ML Commons
   expect([npm, script, args.shift()]).toEqual(["npm", "start", "--"]);
   const given = args.map((arg) => (arg === "examples/opensearch/batchd.yaml" ? config : arg));
   expect(given).toContain(config);
-  const env = { BATCHD_PORT: "0", BATCHD_HOST: "127.0.0.1", BATCHD_DATA_DIR: folder.path };
-  await using batchd = new BatchdProcess(["serve", ...given], env, START);
+  const env = {
+    ...AS_NPM_START,
+    BATCHD_PORT: "0",
+    BATCHD_HOST: "127.0.0.1",
+    BATCHD_DATA_DIR: folder.path,
+  };
+  await using batchd = new BatchdProcess(["serve", ...given], env, SOURCES);
   const url = await batchd.listening();
 
   const received = Promise.withResolvers<string>();

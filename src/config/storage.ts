@@ -97,7 +97,7 @@ export const STORAGE = z.strictObject({
   part_bytes: bytes(MIN_PART_BYTES, MAX_PART_BYTES)
     .default(8 * MIB)
     .describe(
-      `Larger objects are uploaded in parts of this size, at most ${MAX_PARTS.toLocaleString("en-US")} of them. Each upload holds up to three in memory.`,
+      `Larger objects are uploaded in parts of this size, at most 10,000 of them. Each upload holds up to three in memory.`,
     ),
   timeout_seconds: seconds
     .default(30)

@@ -13,8 +13,11 @@ export const SOURCES = fileURLToPath(new URL("../../src/main.ts", import.meta.ur
 const BUNDLE = process.env["BATCHD_TEST_BUNDLE"];
 /** The sources, or a bundle of them where the run has made one (`bundle.ts`). */
 export const MAIN = BUNDLE ?? SOURCES;
-/** The script that `npm start` runs. */
-export const START = fileURLToPath(new URL("../../scripts/start.js", import.meta.url));
+/** The environment with which `SOURCES` start as they do with `npm start`. */
+export const AS_NPM_START = {
+  NODE_OPTIONS: `--import=${new URL("../../scripts/without-types.js", import.meta.url)}`,
+  NODE_DISABLE_COMPILE_CACHE: "1",
+};
 /** The compiled code, kept between starts. */
 export const COMPILE_CACHE =
   BUNDLE === undefined
