@@ -93,6 +93,7 @@ const SLOW = [
   "test/ports/sqlite.test.ts",
   "test/readme.test.ts",
   "test/redactor.test.ts",
+  "test/reload-shares.test.ts",
   "test/reload.test.ts",
   "test/resources/descriptors.test.ts",
   "test/storage.test.ts",

@@ -24,6 +24,7 @@ import { configWarnings } from "../config/warnings.ts";
 import { printableLines } from "../printable.ts";
 import { Redactor } from "../redactor.ts";
 import { administer } from "../runtime/administration.ts";
+import { lookAtFolders } from "../runtime/location-folders.ts";
 import { checkUpstreams, migrate } from "../runtime/runtime.ts";
 import { ROLES, type Role } from "../runtime/work.ts";
 import { createLog } from "../telemetry/log.ts";
@@ -39,6 +40,7 @@ import { migrateTo } from "./migrate-to.ts";
 import { addProjectCommands } from "./projects.ts";
 import type { RunFlags } from "./run-config.ts";
 import { serve } from "./serve.ts";
+import { leaveSilentShares } from "./stop.ts";
 
 /** The time that a log has at the end of a server to be read: what reads it may have stopped for good. */
 const LOG_READ_WITHIN_MS = 2_000;
@@ -52,16 +54,18 @@ export async function runCli(argv: readonly string[]): Promise<number> {
     complain(inspect(error));
     return FAILED;
   });
-  return isServer
+  const finished = await (isServer
     ? streams.finish(exitCode, sleep(systemClock, LOG_READ_WITHIN_MS))
-    : streams.finish(exitCode);
+    : streams.finish(exitCode));
+  await leaveSilentShares(systemClock);
+  return finished;
 }
 
 async function runCommand(argv: readonly string[]): Promise<number> {
   let exitCode = OK;
-  const withConfig = (act: (config: Config) => Promise<number>) => async (flags: Overrides) => {
-    const loaded = loadConfig(flags);
-    exitCode = loaded.ok ? await act(loaded.config) : complainAbout(loaded.problems);
+  const withConfig = (act: ConfigAct) => async (flags: Overrides) => {
+    const { loaded, warnings } = await lookAtFolders(loadConfig(flags), systemClock);
+    exitCode = loaded.ok ? await act(loaded.config, warnings) : complainAbout(loaded.problems);
   };
   const program = new Command("batchd")
     .description("A drop-in OpenAI Batch API server for any model.")
@@ -190,24 +194,28 @@ async function printOpenApi(): Promise<void> {
   process.stdout.write(openApiYaml());
 }
 
-async function printConfig(config: Config): Promise<number> {
+/** Resolves to the exit code. The warnings are of the folders of locations. */
+type ConfigAct = (config: Config, warnings: readonly string[]) => Promise<number>;
+
+async function printConfig(config: Config, warnings: readonly string[]): Promise<number> {
   say(printableConfig(config));
-  for (const warning of await warningsOf(config)) complain(`warning: ${warning}`);
+  for (const warning of await warningsOf(config, warnings)) complain(`warning: ${warning}`);
   return OK;
 }
 
-async function printCheck(config: Config): Promise<number> {
-  sayJson({ config: JSON.parse(printableConfig(config)), warnings: await warningsOf(config) });
+async function printCheck(config: Config, warnings: readonly string[]): Promise<number> {
+  const all = await warningsOf(config, warnings);
+  sayJson({ config: JSON.parse(printableConfig(config)), warnings: all });
   return OK;
 }
 
 const printableConfig = (config: Config): string =>
   new Redactor(configSecrets(config)).text(redactConfig(config));
 
-async function warningsOf(config: Config): Promise<string[]> {
+async function warningsOf(config: Config, known: readonly string[]): Promise<string[]> {
   const surroundings = { clock: systemClock, log: createLog("silent"), metrics: new Metrics() };
   const found = await checkUpstreams({ config, ...surroundings });
-  return [...configWarnings(config), ...found];
+  return [...configWarnings(config), ...known, ...found];
 }
 
 async function moveTo({ config, dataDir, ...target }: MoveFlags): Promise<number> {

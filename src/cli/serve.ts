@@ -14,6 +14,7 @@ import type { Config } from "../config/schema.ts";
 import { configSecrets } from "../config/secrets.ts";
 import { configWarnings } from "../config/warnings.ts";
 import { Redactor } from "../redactor.ts";
+import { lookAtFolders } from "../runtime/location-folders.ts";
 import { type Runtime, startRuntime } from "../runtime/runtime.ts";
 import type { Role } from "../runtime/work.ts";
 import { createRedactedLog, type Log } from "../telemetry/log.ts";
@@ -27,7 +28,7 @@ import { nextSignal, stop } from "./stop.ts";
 export async function serve(flags: Overrides, role: Role): Promise<number> {
   neverWaitForTerminals();
   const watch = await ConfigWatcher.from(configFile(flags));
-  const loaded = loadConfig(flags);
+  const { loaded, warnings } = await lookAtFolders(loadConfig(flags), systemClock);
   if (!loaded.ok) return complainAbout(loaded.problems);
   const { config } = loaded;
   if (role !== "all" && config.database_url === undefined) return refuseRole(role);
@@ -56,6 +57,9 @@ export async function serve(flags: Overrides, role: Role): Promise<number> {
   }
   const { runtime } = started;
   nudgeOthers = () => runtime.nudgeToReload();
+  for (const warning of [...configWarnings(config, role), ...warnings]) {
+    complain(`warning: ${warning}`);
+  }
   logStart(log, { url: runtime.url, config, role });
   collectStartupGarbage();
   say(`batchd listening on ${runtime.url}`);
@@ -69,7 +73,11 @@ export async function serve(flags: Overrides, role: Role): Promise<number> {
     runtime.reconfigure(next);
     void warnOfUpstreams(runtime, log);
   };
-  const reload = reloading({ config, load: () => loadConfig(flags), apply, log, metrics });
+  const take = reloading({ config, apply, log, metrics });
+  const reload = async () => {
+    const next = await lookAtFolders(loadConfig(flags), systemClock);
+    take(next.loaded, next.warnings);
+  };
   const watched = watch.run(reload, { clock: systemClock, log, drain: drain.signal });
   const signal = await firstSignal;
   drain.abort();
@@ -78,12 +86,11 @@ export async function serve(flags: Overrides, role: Role): Promise<number> {
   return stop(runtime, { clock: systemClock, log });
 }
 
-/** Logs what runs, and prints what may be a mistake in the configuration. */
+/** Logs what runs. */
 function logStart(
   log: Log,
   { url, config, role }: { readonly url: string; readonly config: Config; readonly role: Role },
 ): void {
-  for (const warning of configWarnings(config, role)) complain(`warning: ${warning}`);
   log.info(
     {
       version,

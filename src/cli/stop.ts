@@ -35,6 +35,24 @@ export function stop(
   return Promise.race([closed, secondSignal, cutOff]);
 }
 
+/** The time for file operations to end by themselves. */
+const FILES_WITHIN_MS = 500;
+
+/**
+ * Ends the process by a signal where its exit would never come: Node.js waits in it for file operations, and one at a share whose
+ * server is gone does not end. As the first process of a container it cannot end itself so, and is left to its supervisor.
+ */
+export async function leaveSilentShares(clock: Pick<Clock, "after">): Promise<void> {
+  if (!isAnyFileOperationUnderWay()) return;
+  await sleep(clock, FILES_WITHIN_MS);
+  if (!isAnyFileOperationUnderWay()) return;
+  process.removeAllListeners("SIGTERM");
+  process.kill(process.pid, "SIGTERM");
+}
+
+const isAnyFileOperationUnderWay = () =>
+  process.getActiveResourcesInfo().some((name) => name.startsWith("FSReq"));
+
 /** Resolves to the next signal. The second one, during the grace period, ends the process at once. */
 export function nextSignal(): Promise<string> {
   const signals = ["SIGTERM", "SIGINT"] as const;

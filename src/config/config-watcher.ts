@@ -53,9 +53,9 @@ export class ConfigWatcher {
   }
 
   /** Calls `reload` after each change and each request, until the drain. Never rejects. */
-  run(reload: () => void, deps: ConfigWatcherDeps): Promise<void> {
+  run(reload: () => Promise<void>, deps: ConfigWatcherDeps): Promise<void> {
     const runOnce = async () => {
-      if (await this.#isReloadDue()) reload();
+      if (await this.#isReloadDue()) await reload();
       return false;
     };
     return loop({ ...deps, name: "config", everyMs: POLL_EVERY_MS, nudge: this.#nudge, runOnce });

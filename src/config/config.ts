@@ -5,7 +5,7 @@
  */
 import { createHash } from "node:crypto";
 import { accessSync, constants } from "node:fs";
-import { delimiter, join } from "node:path";
+import { delimiter, join, resolve } from "node:path";
 import { certificateProblems } from "./certificates.ts";
 import { type Environment, readConfigFile } from "./file.ts";
 import { locationProblems, programProblems } from "./locations.ts";
@@ -150,7 +150,8 @@ function crossChecks(config: Config): string[] {
     new Set(names.filter((each, i) => names.indexOf(each) !== i));
   return [
     ...storageProblems(config.storage, config.limits.max_upload_bytes),
-    ...locationProblems(config),
+    // Over links, `runtime/location-folders.ts` checks it: a share that is gone answers no question.
+    ...locationProblems(config, resolve),
     ...[...repeated(config.locations.map((location) => location.name))].map(
       (each) => `locations: two of them are named "${each}"`,
     ),

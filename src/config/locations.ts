@@ -1,6 +1,5 @@
 /** The schema of `locations`: places outside of batchd where input comes from and results go. */
-import { realpathSync } from "node:fs";
-import { resolve, sep } from "node:path";
+import { sep } from "node:path";
 import { z } from "zod";
 import { STORAGE } from "./storage.ts";
 import { bytes, httpUrl, name, seconds, secret } from "./values.ts";
@@ -204,11 +203,14 @@ interface Places {
   readonly data_dir: string;
 }
 
-/** Checks rules between locations and other values. */
-export function locationProblems({ locations, data_dir: dataDir }: Places): string[] {
+/** Checks rules between locations and other values. `realPathOf` returns where a path leads to, over all links. */
+export function locationProblems(
+  { locations, data_dir: dataDir }: Places,
+  realPathOf: (path: string) => string,
+): string[] {
   return locations.flatMap((location, i) => {
-    const path = pathOf(location);
-    if (path === null || !areNested(path, dataDir)) return [];
+    const path = placeOnDisk(location);
+    if (path === null || !areNested(realPathOf(path), realPathOf(dataDir))) return [];
     return [
       `locations[${i}].${location.kind === "git" ? "repository" : "path"}: the data_dir and a location must not lie in each other, because all projects have their files in the data_dir`,
     ];
@@ -216,7 +218,7 @@ export function locationProblems({ locations, data_dir: dataDir }: Places): stri
 }
 
 /** The place of a location on this machine; null for one elsewhere. */
-function pathOf(location: LocationConfig): string | null {
+export function placeOnDisk(location: LocationConfig): string | null {
   if (location.kind === "folder") return location.path;
   if (location.kind !== "git") return null;
   const { repository } = location;
@@ -238,15 +240,6 @@ export const programProblems = (
 const areNested = (one: string, other: string) => isWithin(one, other) || isWithin(other, one);
 
 const isWithin = (inner: string, outer: string) =>
-  withSeparator(realPath(inner)).startsWith(withSeparator(realPath(outer)));
+  withSeparator(inner).startsWith(withSeparator(outer));
 
 const withSeparator = (path: string) => (path.endsWith(sep) ? path : path + sep);
-
-/** Follows links as far as the path is there. */
-function realPath(path: string): string {
-  try {
-    return realpathSync(path);
-  } catch {
-    return resolve(path);
-  }
-}

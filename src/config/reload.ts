@@ -22,19 +22,22 @@ const OPENED =
 export interface ReloadOptions {
   /** The configuration with which the server was started. */
   readonly config: Config;
-  readonly load: () => ConfigResult;
   /** Makes a configuration take effect. */
   readonly apply: (config: Config) => void;
   readonly log: Log;
   readonly metrics: Metrics;
 }
 
-/** Returns a function that loads the configuration again and applies the parts that need no restart. */
-export function reloading(options: ReloadOptions): () => void {
-  const { config, load, apply, log, metrics } = options;
+/**
+ * Returns a function that takes a configuration that was loaded again, with warnings of it, and applies the parts that need no
+ * restart.
+ */
+export function reloading(
+  options: ReloadOptions,
+): (next: ConfigResult, warnings?: readonly string[]) => void {
+  const { config, apply, log, metrics } = options;
   let running = config;
-  const loadUnlessCutOff = (): ConfigResult => {
-    const loaded = load();
+  const unlessCutOff = (loaded: ConfigResult): ConfigResult => {
     if (!loaded.ok) return loaded;
     if (loaded.isFileEmpty === true && !isDeepStrictEqual(loaded.config, running)) {
       return { ok: false, problems: [EMPTIED] };
@@ -42,8 +45,8 @@ export function reloading(options: ReloadOptions): () => void {
     const isOpened = running.auth !== undefined && loaded.config.auth === undefined;
     return isOpened ? { ok: false, problems: [OPENED] } : loaded;
   };
-  return () => {
-    const loaded = loadUnlessCutOff();
+  return (next, warnings = []) => {
+    const loaded = unlessCutOff(next);
     metrics.configReloaded(loaded.ok ? "ok" : "refused");
     if (!loaded.ok) {
       log.error({ problems: loaded.problems }, "config.refused");
@@ -53,7 +56,8 @@ export function reloading(options: ReloadOptions): () => void {
     running = withLiveParts(running, loaded.config);
     apply(running);
     log.info({ upstreams, keys }, "config.reloaded");
-    for (const warning of configWarnings(running)) log.warn({ warning }, "config.warning");
+    for (const warning of [...configWarnings(running), ...warnings])
+      log.warn({ warning }, "config.warning");
     if (needRestart.length > 0) log.warn({ keys: needRestart }, "config.restart_needed");
   };
 }

@@ -2,9 +2,7 @@
  * Warns about values that are allowed and probably mistakes, in one sentence each. The checks must never open a
  * connection.
  */
-import { statSync } from "node:fs";
 import { resolve } from "node:path";
-import type { LocationConfig } from "./locations.ts";
 import { isLoopback } from "./loopback.ts";
 import type { Config } from "./schema.ts";
 import type { UpstreamConfig } from "./upstreams.ts";
@@ -28,29 +26,7 @@ export function configWarnings(config: Config, role: "all" | "api" | "worker" = 
       `the data folder is ${resolve(config.data_dir)}, as only a shell takes ~ for the home folder: write data_dir out`,
     );
   }
-  return [
-    ...warnings,
-    ...config.locations.flatMap(locationWarnings),
-    ...config.upstreams.flatMap(baseUrlWarnings),
-    ...modelWarnings(config),
-  ];
-}
-
-/** A share may be mounted later, so a missing folder refuses no start. */
-function locationWarnings(location: LocationConfig): string[] {
-  if (location.kind !== "folder" || isFolder(location.path)) return [];
-  return [
-    `there is no folder ${location.path} for the location ${location.name}: is a share not mounted?`,
-  ];
-}
-
-/** A share whose server or program has gone is there, and fails (`ESTALE`, `ENOTCONN`). */
-function isFolder(path: string): boolean {
-  try {
-    return statSync(path).isDirectory();
-  } catch {
-    return false;
-  }
+  return [...warnings, ...config.upstreams.flatMap(baseUrlWarnings), ...modelWarnings(config)];
 }
 
 /** Matches the path of an endpoint at the end of an address. batchd appends the path itself. */

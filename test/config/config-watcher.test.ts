@@ -34,7 +34,9 @@ class Watching implements AsyncDisposable {
   private constructor(watch: ConfigWatcher, file: string | null) {
     this.watch = watch;
     const { log } = new Events();
-    const note = () => this.texts.push(file === null ? "" : readFileSync(file, "utf8"));
+    const note = async () => {
+      this.texts.push(file === null ? "" : readFileSync(file, "utf8"));
+    };
     this.#run = watch.run(note, { clock: this.#clock, log, drain: this.#drain.signal });
   }
 
@@ -168,7 +170,11 @@ describe("a request to reload is obeyed at once", () => {
     const { promise: reloaded, resolve } = Promise.withResolvers<void>();
     const drain = new AbortController();
     const { log } = new Events();
-    const run = watch.run(resolve, { clock: new FakeClock(), log, drain: drain.signal });
+    const run = watch.run(async () => resolve(), {
+      clock: new FakeClock(),
+      log,
+      drain: drain.signal,
+    });
     await reloaded;
     drain.abort();
     await run;

@@ -27,17 +27,14 @@ function running(values: object) {
   const events = new Events();
   const applied: Config[] = [];
   const metrics = new Metrics();
-  let next: ConfigResult = parseConfig(values);
   const reload = reloading({
     config: configOf(values),
-    load: () => next,
     apply: (config) => applied.push(config),
     log: events.log,
     metrics,
   });
   const load = (other: unknown) => {
-    next = parseConfig(other);
-    reload();
+    reload(parseConfig(other));
   };
   return { load, applied, events, metrics };
 }
@@ -54,9 +51,9 @@ test("both what is taken and what is refused is counted", async () => {
 
 test("a file that was empty from the start is loaded again as it is", () => {
   const events = new Events();
-  const load = (): ConfigResult => ({ ok: true, config: configOf({}), isFileEmpty: true });
+  const empty: ConfigResult = { ok: true, config: configOf({}), isFileEmpty: true };
   const metrics = new Metrics();
-  reloading({ config: configOf({}), load, apply: () => {}, log: events.log, metrics })();
+  reloading({ config: configOf({}), apply: () => {}, log: events.log, metrics })(empty);
   expect(events.count("config.reloaded")).toBe(1);
 });
 

@@ -18,6 +18,9 @@ const PATIENCE_MS = 5 * 60 * 1000;
 /** Those of all locations of the process. */
 const all = new Semaphore(AT_ONCE);
 
+/** Carries out an operation beside those of the locations, when its turn comes. It may never end. */
+export const onSharedThread = <T>(operate: () => Promise<T>): Promise<T> => all.run(operate);
+
 export class Operations {
   readonly #name: string;
   readonly #clock: Pick<Clock, "after">;
