@@ -31,6 +31,7 @@ import type { Fleet } from "./fleet.ts";
 import { readLines, readNumbered, sampledLines } from "./input-lines.ts";
 import { fileFault, InputReading, type IntakeLimits, type Verdict } from "./input-reading.ts";
 import type { Leases, Run } from "./lease.ts";
+import { decodeReport } from "./replica-report.ts";
 import { isLost } from "./segment.ts";
 import { type ServedModels, servedModels } from "./served-models.ts";
 import type { Work } from "./side-by-side.ts";
@@ -72,17 +73,17 @@ export async function claimToValidate(deps: IntakeDeps): Promise<Work | null> {
   return () => runStep(claimed, { name: "batch.validate", work, describe }, deps);
 }
 
-/** Resolves to the verdict; null when `stop` ended the reading. */
+/** Resolves to the verdict; null when `stop` ended the reading, or a replica is awaited. */
 async function validate(
   claimed: ClaimedBatch,
   stop: AbortSignal,
   deps: IntakeDeps,
 ): Promise<Verdict | null> {
-  let verdict = await judge(claimed, stop, deps);
-  if (verdict !== null && lacksModel(verdict)) {
-    // Another replica may have begun to serve the model since its last report.
-    await deps.fleet.refresh();
-    if (deps.fleet.workers.length > 0) verdict = await judge(claimed, stop, deps);
+  const verdict = await judgeForAll(claimed, stop, deps);
+  if (verdict === "awaited") {
+    // The lease has to run out before the batch is judged again.
+    deps.log.info({ batch: claimed.batch.id }, "batch.waits_for_server");
+    return null;
   }
   if (verdict !== null) await record(claimed, verdict, deps);
   else if (await deps.store.releaseBatchIfLeased(claimed.lease)) {
@@ -91,8 +92,31 @@ async function validate(
   return verdict;
 }
 
-const lacksModel = (verdict: Verdict): boolean =>
-  !verdict.ok && verdict.faults.some(({ code }) => code === "model_not_found");
+/**
+ * Judges by what all replicas serve. A batch that lacks a model is judged again: a replica may have begun to serve it since its
+ * last report. One that has left some minutes ago may only restart, so a batch that it would take is no refusal yet.
+ */
+async function judgeForAll(
+  claimed: ClaimedBatch,
+  stop: AbortSignal,
+  deps: IntakeDeps,
+): Promise<Verdict | "awaited" | null> {
+  const verdict = await judge(claimed, stop, deps);
+  if (!lacksModel(verdict)) return verdict;
+  await deps.fleet.refresh();
+  const again = deps.fleet.workers.length > 0 ? await judge(claimed, stop, deps) : verdict;
+  if (!lacksModel(again)) return again;
+  const left = (await deps.store.listLeftReplicas()).flatMap(({ owner, report }) => {
+    const known = decodeReport(report);
+    return known?.isWorker ? [{ owner, targets: known.targets }] : [];
+  });
+  if (left.length === 0) return again;
+  const withLeft = await judge(claimed, stop, deps, deps.upstreams.servedBy(left));
+  return withLeft?.ok ? "awaited" : withLeft && again;
+}
+
+const lacksModel = (verdict: Verdict | null): boolean =>
+  verdict?.ok === false && verdict.faults.some(({ code }) => code === "model_not_found");
 
 function describe(verdict: Verdict | null): Attributes {
   if (verdict === null) return {};
@@ -153,10 +177,11 @@ async function judge(
   { batch, input, failureCount }: ClaimedBatch,
   stop: AbortSignal,
   deps: IntakeDeps,
+  isAwaited: (model: string) => boolean = () => false,
 ): Promise<Verdict | null> {
   if (failureCount >= MAX_FAILURES) return givenUp(batch, deps);
   const limits = deps.limits();
-  const models = await servedModels({ ...deps, rules: deps.rulesOf(batch.project) });
+  const models = await servedModels({ ...deps, rules: deps.rulesOf(batch.project), isAwaited });
   const unusable = inputFault(batch, input, limits) ?? defaultModelFault(batch, models);
   if (unusable !== null || input === null) return unusable;
   const read = {

@@ -15,14 +15,18 @@ export type ServedModels = Required<Pick<ModelRules, "routeKeyOf" | "hintFor">>;
 
 /** Stands in a key for a replica that does not serve the model. */
 const NOT_SERVED = "";
+const AWAITED = "awaited";
 
 interface Asked {
   readonly upstreams: Upstreams;
   readonly fleet: Pick<Fleet, "workers">;
   readonly rules: ProjectRules;
+  /** Says of a model that no replica serves whether it counts all the same. */
+  readonly isAwaited?: (model: string) => boolean;
 }
 
-export async function servedModels({ upstreams, fleet, rules }: Asked): Promise<ServedModels> {
+export async function servedModels(asked: Asked): Promise<ServedModels> {
+  const { upstreams, fleet, rules, isAwaited = () => false } = asked;
   const lacking = await upstreams.checkModels();
   const owners = fleet.workers.map(({ owner }) => owner).sort();
   const routeKeyOf = (model: string): string | null => {
@@ -34,8 +38,9 @@ export async function servedModels({ upstreams, fleet, rules }: Asked): Promise<
     const peers = owners.map((owner) => upstreams.findPeerRoute(owner, model)?.key ?? NOT_SERVED);
     const keys = [own, ...peers].map(served);
     const [first = NOT_SERVED, ...others] = keys;
-    if (others.every((key) => key === first)) return first === NOT_SERVED ? null : first;
-    return keys.join(";");
+    if (!others.every((key) => key === first)) return keys.join(";");
+    if (first !== NOT_SERVED) return first;
+    return isAwaited(model) ? AWAITED : null;
   };
   // A list may be long, and each line may ask for another model.
   const hintsByTarget = new Map<string, string | null>();

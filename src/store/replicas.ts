@@ -32,6 +32,9 @@ export interface RenewedReplica {
   readonly nowMs: number;
 }
 
+/** How long a replica is remembered that has left. A machine may take some minutes to start again. */
+export const LEFT_KEPT_MS = 5 * 60 * 1000;
+
 export interface ReplicaStore {
   /**
    * Keeps the report, and divides the limits of these targets among the replicas whose claims have not ended. The parts
@@ -41,4 +44,6 @@ export interface ReplicaStore {
   renewReplica(replica: Replica, demands: readonly SlotDemand[]): Promise<RenewedReplica>;
   /** Gives all parts and duties of a replica back. */
   releaseReplica(owner: string): Promise<void>;
+  /** Lists the replicas whose claims have ended within the last {@link LEFT_KEPT_MS}, released ones too. */
+  listLeftReplicas(): Promise<Peer[]>;
 }

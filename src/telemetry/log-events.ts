@@ -90,6 +90,8 @@ export const LOG_EVENTS = {
     "batch.resumed": "The lines of a paused batch may go out again.",
     "input.derived": "The input of a batch was made of lines of another one.",
     "batch.started": "The input of a batch was accepted; its lines may go out.",
+    "batch.waits_for_server":
+      "No server serves a model of a batch, and one that did has left a moment ago: the batch is looked at again.",
     "batch.window_over": "The window of a batch is over; it is ending.",
     "config.reloaded": "A changed configuration took effect.",
     "delivery.cancelled": "A client cancelled a delivery.",

@@ -296,6 +296,8 @@ export interface Upstreams {
   onCircuitChanged(listener: () => void): void;
   /** The route of a model at another replica; null when that one does not serve it. */
   findPeerRoute(owner: string, model: string): ReplicaRoute | null;
+  /** Says of models whether one of these replicas serves them. */
+  servedBy(peers: readonly PeerReport[]): (model: string) => boolean;
   /** Whether another replica serves the model. */
   isServedElsewhere(model: string): boolean;
   /** Lists what each target needs of the limits that replicas share. */

@@ -108,6 +108,11 @@ class ConfiguredUpstreams implements Upstreams {
     return this.#peers.get(owner)?.findRoute(model) ?? null;
   }
 
+  servedBy(peers: readonly PeerReport[]): (model: string) => boolean {
+    const others = peers.map(({ targets }) => new PeerUpstreams(targets));
+    return (model) => others.some((other) => other.findRoute(model) !== null);
+  }
+
   isServedElsewhere(model: string): boolean {
     return this.#peers.values().some((peer) => peer.findRoute(model) !== null);
   }

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { SlotDemand } from "../../src/batch/slot-share.ts";
-import type { Replica } from "../../src/store/replicas.ts";
+import { LEFT_KEPT_MS, type Replica } from "../../src/store/replicas.ts";
 import type { Store } from "../../src/store/store.ts";
 import { at, NOW_MS } from "../support/store-builders.ts";
 import type { OpenStore } from "./opened-store.ts";
@@ -58,6 +58,22 @@ export function testReplicas(open: OpenStore): void {
     expect(await renew(store, "b")).toBe(12);
     expect(await renew(at(store, NOW_MS + TTL_MS - 1), "c")).toBe(0);
     expect(await renew(at(store, NOW_MS + TTL_MS), "c")).toBe(12);
+  });
+
+  test("a replica that has left, at once or when its claim ended, is listed for five minutes", async () => {
+    const { store } = await open();
+    await store.renewReplica(aReplica("a", { report: '{"of":"a"}' }), []);
+    await store.renewReplica(aReplica("b", { report: '{"of":"b"}' }), []);
+    expect(await store.listLeftReplicas()).toEqual([]);
+    await store.releaseReplica("a");
+    expect(await store.listLeftReplicas()).toEqual([{ owner: "a", report: '{"of":"a"}' }]);
+    const later = NOW_MS + TTL_MS;
+    const { peers, isHousekeeper } = await at(store, later).renewReplica(aReplica("c"), []);
+    expect([peers, isHousekeeper]).toEqual([[], true]);
+    const left = await at(store, later).listLeftReplicas();
+    expect(left.map(({ owner }) => owner).toSorted()).toEqual(["a", "b"]);
+    const owners = (await at(store, NOW_MS + LEFT_KEPT_MS).listLeftReplicas()).map((x) => x.owner);
+    expect(owners.toSorted()).toEqual(["b", "c"]);
   });
 
   test("the targets have nothing to do with one another", async () => {

@@ -6,9 +6,9 @@
  */
 
 import { divideTargets, type SlotDemand, type TargetSharer } from "../../batch/slot-share.ts";
-import type { RenewedReplica, Replica } from "../replicas.ts";
+import { LEFT_KEPT_MS, type Peer, type RenewedReplica, type Replica } from "../replicas.ts";
 import type { Database, Db } from "./database.ts";
-import { and, eq, lte, type SQL, sql } from "./drizzle.ts";
+import { and, eq, gt, lte, type SQL, sql } from "./drizzle.ts";
 import { installation } from "./file-schema.ts";
 import { arrayOf, later } from "./leases.ts";
 import { replicas, slotShares } from "./schema.ts";
@@ -45,11 +45,19 @@ export class PostgresReplicas {
     });
   }
 
-  release(owner: string): Promise<void> {
+  /** The row stays for those who ask what has left. */
+  release(owner: string, now: SQL): Promise<void> {
     return this.#db.transaction(async (db) => {
       await db.delete(slotShares).where(eq(slotShares.owner, owner));
-      await db.delete(replicas).where(eq(replicas.owner, owner));
+      const expiresAtMs = sql`least(${replicas.expiresAtMs}, ${now})`;
+      await db.update(replicas).set({ expiresAtMs }).where(eq(replicas.owner, owner));
     });
+  }
+
+  listLeft(now: SQL): Promise<Peer[]> {
+    const { owner, report, expiresAtMs } = replicas;
+    const hasLeft = and(lte(expiresAtMs, now), gt(expiresAtMs, later(now, -LEFT_KEPT_MS)));
+    return this.#db.read((db) => db.select({ owner, report }).from(replicas).where(hasLeft));
   }
 }
 
@@ -74,8 +82,8 @@ interface Membership {
 }
 
 /**
- * Keeps the row of the replica, and reads the others whose claims have not ended. Removes those whose claims have, with
- * their parts, and the former parts of this replica. Returns null when the replica has no row or its claim has ended.
+ * Keeps the row of the replica, and reads the others whose claims have not ended. Removes the
+ * parts of those whose claims have, the rows of those that have left long ago, and the former parts of this replica. Returns null when the replica has no row or its claim has ended.
  */
 async function renewMembership(
   db: Db,
@@ -86,7 +94,8 @@ async function renewMembership(
   // A statement does not see the rows that it writes, so the own row comes from the writing part.
   const { rows } = await db.execute<MemberRow>(sql`
     with ended as (
-      delete from replicas where expires_at_ms <= ${now} and owner <> ${owner}),
+      delete from replicas
+        where expires_at_ms <= ${later(now, -LEFT_KEPT_MS)} and owner <> ${owner}),
     unshared as (
       delete from slot_shares where owner = ${owner} or expires_at_ms <= ${now}),
     own as (

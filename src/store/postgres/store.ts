@@ -243,7 +243,8 @@ const replicaMethods = (replicas: PostgresReplicas, forecasts: ForecastStore, no
   ({
     ...forecasts,
     renewReplica: (replica, demands) => replicas.renew(timed(now)(replica), demands),
-    releaseReplica: (owner) => replicas.release(owner),
+    releaseReplica: (owner) => replicas.release(owner, now()),
+    listLeftReplicas: () => replicas.listLeft(now()),
   }) satisfies ReplicaStore & ForecastStore;
 
 const keyMethods = (keys: PostgresKeys, slots: PostgresInteractiveSlots, now: Now) =>

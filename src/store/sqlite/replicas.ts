@@ -3,7 +3,7 @@
  * of them has a meaning after it.
  */
 import { divideTargets, type SlotDemand, type TargetSharer } from "../../batch/slot-share.ts";
-import type { RenewedReplica, Replica } from "../replicas.ts";
+import { LEFT_KEPT_MS, type Peer, type RenewedReplica, type Replica } from "../replicas.ts";
 
 interface Member {
   readonly report: string;
@@ -19,16 +19,19 @@ export class SqliteReplicas {
   renew(replica: Replica, demands: readonly SlotDemand[], nowMs: number): RenewedReplica {
     const { owner, ttlMs, report, mayKeepHouse } = replica;
     for (const [other, { expiresAtMs }] of this.#members) {
-      if (expiresAtMs <= nowMs) this.#members.delete(other);
+      const isForgotten = expiresAtMs <= nowMs - LEFT_KEPT_MS;
+      if (isForgotten || (other === owner && expiresAtMs <= nowMs)) this.#members.delete(other);
     }
     // A member that renews keeps its place in the map.
-    const all = [...this.#members];
+    const all = [...this.#members].filter(([, { expiresAtMs }]) => expiresAtMs > nowMs);
     const peers = all.filter(([other]) => other !== owner);
     const others = peers.flatMap(([, { sharers }]) => sharers);
     const { shares, kept: sharers } = divideTargets(owner, demands, { others, nowMs });
     const expiresAtMs = nowMs + ttlMs;
     this.#members.set(owner, { report, mayKeepHouse, expiresAtMs, sharers });
-    const [housekeeper] = [...this.#members].find(([, member]) => member.mayKeepHouse) ?? [];
+    const [housekeeper] =
+      [...this.#members].find(([, member]) => member.mayKeepHouse && member.expiresAtMs > nowMs) ??
+      [];
     return {
       shares,
       peers: peers.map(([other, member]) => ({ owner: other, report: member.report })),
@@ -37,7 +40,16 @@ export class SqliteReplicas {
     };
   }
 
-  release(owner: string): void {
-    this.#members.delete(owner);
+  release(owner: string, nowMs: number): void {
+    const member = this.#members.get(owner);
+    if (member === undefined) return;
+    const expiresAtMs = Math.min(member.expiresAtMs, nowMs);
+    this.#members.set(owner, { ...member, expiresAtMs, sharers: [] });
+  }
+
+  listLeft(nowMs: number): Peer[] {
+    return [...this.#members]
+      .filter(([, { expiresAtMs: at }]) => at <= nowMs && at > nowMs - LEFT_KEPT_MS)
+      .map(([owner, { report }]) => ({ owner, report }));
   }
 }

@@ -252,7 +252,8 @@ const replicaMethods = (replicas: SqliteReplicas, forecasts: ForecastStore, now:
   ({
     ...forecasts,
     renewReplica: async (replica, demands) => replicas.renew(replica, demands, now()),
-    releaseReplica: async (owner) => replicas.release(owner),
+    releaseReplica: async (owner) => replicas.release(owner, now()),
+    listLeftReplicas: async () => replicas.listLeft(now()),
   }) satisfies ReplicaStore & ForecastStore;
 
 const keyMethods = (keys: SqliteKeys, slots: SqliteInteractiveSlots, now: Now) =>
