@@ -244,7 +244,7 @@ export const ConfigFile = z.strictObject({
   ),
   database_url: databaseUrl.optional().meta({
     description:
-      "A PostgreSQL database, version 15 or later, in place of the SQLite file in `data_dir`. Take the password, or all of it, from the environment.",
+      "A PostgreSQL database, version 15 or later, in place of the SQLite file in `data_dir`. Take the password, or all of it, from the environment; signs such as `/`, `#` and `@` in the password are written as `%2F`, `%23` and `%40`.",
     left_out: "SQLite in `data_dir`",
     example: "postgres://batchd:${DATABASE_PASSWORD}@db.internal:5432/batchd",
   }),

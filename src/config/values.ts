@@ -93,10 +93,19 @@ export const openHttpUrl = httpUrl.refine((text) => {
   return url === null || url.username + url.password === "";
 }, "leave user name and password out of it");
 
-export const databaseUrl = z.url({
-  protocol: /^postgres(?:ql)?$/,
-  error: "expected an address such as postgres://user:password@host:5432/database",
-});
+const DATABASE_URL =
+  "expected an address such as postgres://user:password@host:5432/database, with %23 for # in a password, %2F for /, %3F for ? and %40 for @";
+
+/**
+ * A password that is put in as it is may end the address too early. What is left of it would be taken for a host or a
+ * database, and stand in messages.
+ */
+export const databaseUrl = z
+  .url({ protocol: /^postgres(?:ql)?$/, error: DATABASE_URL })
+  .refine((text) => {
+    const url = URL.parse(text);
+    return url === null || (!text.includes("#") && !url.pathname.includes("@"));
+  }, DATABASE_URL);
 
 const isHost = (text: string) =>
   isIP(text.replace(/^\[(.*)\]$/, "$1")) !== 0 ||

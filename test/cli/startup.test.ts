@@ -73,6 +73,21 @@ describe("a data folder that cannot be used", () => {
   });
 });
 
+describe("a database address that a password ends too early is refused, and no part of the password is shown", () => {
+  test.each([["p@Hidden1#2"], ["12#Hidden3"], ["12/Hidden3"], ["Hidden/3"]])(
+    "%s",
+    async (password) => {
+      const url = `postgres://batchd:${password}@127.0.0.1:5/batchd`;
+      const { code, stdout, stderr } = await runCommand(["check"], { BATCHD_DATABASE_URL: url });
+      expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
+      expect(stderr).toMatch(
+        /^batchd: .* database_url: expected an address .* with %23 for # .*\n$/,
+      );
+      expect(stderr).not.toContain("Hidden");
+    },
+  );
+});
+
 describe("an address that cannot be listened on", () => {
   test.each([
     ["300.1.1.1", "the host 300.1.1.1 is not known"],
