@@ -162,7 +162,7 @@ async function work(workshop: Workshop, job: Job, signal: AbortSignal) {
     note("Run the same command again to go on: what is answered is kept.");
     return null;
   }
-  if (!json) sayEnd(batch);
+  if (!json) sayEnd(batch, null);
   if (isFinal(batch.status) && batch.status !== "failed") await writeResults(workshop, batch, job);
   return batch;
 }

@@ -95,7 +95,7 @@ export async function showBatch(id: string, flags: JsonFlag, { server }: Session
 }
 
 export async function watchBatch(id: string, flags: JsonFlag, session: Session): Promise<number> {
-  const batch = await watch(id, session, flags.json === true);
+  const batch = await watch(id, session, flags);
   return batch === null ? EXIT.interrupted : exitCodeOf(batch);
 }
 
@@ -115,14 +115,15 @@ export async function batchResults(
   // An empty file would replace the answers of an earlier batch, and look like success.
   if (batch.status === "failed" && !hasResults(batch)) {
     throw new CommandFailure(
-      `${batch.id} failed, so it has no results: batchd show ${batch.id} lists the faults of its input`,
+      `${batch.id} failed, so it has no results: ${server.command("show", batch.id)} lists the faults of its input`,
     );
   }
   const kind = errors ? "errors" : "output";
   await writeResults(server, batch, { ...session, format, kind, to: output });
   const failed = batch.request_counts?.failed ?? 0;
   if (!errors && failed > 0) {
-    complain(`${failed} failed lines are not among them: batchd results ${batch.id} --errors`);
+    const others = server.command("results", batch.id, "--errors");
+    complain(`${failed} failed lines are not among them: ${others}`);
   }
   return EXIT.done;
 }

@@ -141,9 +141,7 @@ function addReading(program: Command, ask: Ask): void {
       .description("Watch a batch to its end: bar, rate, time left, failures, cost, why it waits.")
       .argument("<batch>", "its id", id),
     {
-      examples: [
-        ["batchd watch batch_… && batchd results batch_… -o answers.jsonl", "waits first"],
-      ],
+      examples: [["batchd watch batch_…; batchd results batch_… -o answers.jsonl", "waits first"]],
       waits: true,
     },
   ).action((id: string, flags: ClientFlags) =>

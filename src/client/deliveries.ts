@@ -34,7 +34,8 @@ export async function deliver(
   );
   const delivery = wait ? await ended(made, session) : made;
   if (wait && !hasEnded(delivery)) {
-    note(`\n${printable(delivery.id)} goes on. To see it: batchd deliveries ${printable(id)}`);
+    const seeing = server.command("deliveries", id);
+    note(`\n${printable(`${delivery.id} goes on. To see it: ${seeing}`)}`);
     return EXIT.interrupted;
   }
   if (json) sayJson(delivery);

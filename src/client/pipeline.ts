@@ -206,14 +206,14 @@ async function followChain(chain: readonly Link[], following: Following): Promis
   for (const { keyed, batch } of chain) {
     if (!flags.json) note(titleOf(keyed, steps));
     const hasEnded = isFinal(batch.status);
-    last = hasEnded ? batch : await watch(batch.id, session, flags.json === true);
+    last = hasEnded ? batch : await watch(batch.id, session, { json: flags.json === true });
     if (last === null) return EXIT.interrupted;
     if (flags.json && isFinal(batch.status)) sayJson(last);
     const ended = exitCodeOf(last);
     if (ended === EXIT.someLinesFailed) code = ended;
     else if (ended !== EXIT.done) {
       // A batch that is watched has said why.
-      if (hasEnded && !flags.json) sayEnd(last);
+      if (hasEnded && !flags.json) sayEnd(last, session.server);
       note(
         `${titleOf(keyed, steps)} has not completed. To do it again: --from-step ${keyed.number}`,
       );

@@ -13,6 +13,7 @@ import { assertOfApi } from "./answer.ts";
 import { boundedFetch, NotTheApi } from "./bounded-fetch.ts";
 import { CommandFailure } from "./failure.ts";
 import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
+import { shellWord } from "./words.ts";
 
 /** The tries after the first one of a request. The SDK waits between them, and repeats 408, 409, 429 and 5xx. */
 const MAX_RETRIES = 2;
@@ -40,6 +41,12 @@ export class Server {
       fetch: boundedFetch,
       defaultHeaders: { "User-Agent": `batchd/${version}` },
     });
+  }
+
+  /** Returns a command for the user to paste, which asks the same server. Each word is for the shell as it is. */
+  command(...words: readonly string[]): string {
+    const flag = this.#settings.isNamedByFlag ? ["--url", this.url] : [];
+    return ["batchd", ...words, ...flag].map(shellWord).join(" ");
   }
 
   batch(id: string, options: { signal?: AbortSignal; maxRetries?: number } = {}) {

@@ -37,7 +37,7 @@ export async function submit(file: string, flags: SubmitFlags, session: Session)
   const { fileId, endpoint } = uploaded;
   const body = { input_file_id: fileId, endpoint, ...commonFields(flags) };
   const batch = await createBatch(body, session).catch((error: unknown) => {
-    const again = `batchd submit ${printable(fileId)} --endpoint ${endpoint}`;
+    const again = printable(session.server.command("submit", fileId, "--endpoint", endpoint));
     complain(`the input file is at the server: ${again} makes a batch of it`);
     throw error;
   });
@@ -175,7 +175,8 @@ async function goOn(batch: ShownBatch, flags: SubmitFlags | RetryFlags, session:
   if (flags.json && !isWaiting) sayJson(batch);
   else if (!flags.json) announce(batch.id, isWaiting && flags.output === "-");
   if (!isWaiting) {
-    if (isOutputTerminal() && !flags.json) note(`To watch it: batchd watch ${printable(batch.id)}`);
+    const watching = session.server.command("watch", batch.id);
+    if (isOutputTerminal() && !flags.json) note(`To watch it: ${printable(watching)}`);
     return EXIT.done;
   }
   return waitFor(batch.id, flags, session);

@@ -9,7 +9,7 @@ import { follow } from "./follow.ts";
 import { assertWritable } from "./output.ts";
 import { jsonView, openView } from "./progress.ts";
 import { writeBoth, writeResults } from "./results.ts";
-import { isPassing } from "./server.ts";
+import { isPassing, type Server } from "./server.ts";
 import type { Session } from "./session.ts";
 import {
   costOf,
@@ -39,7 +39,7 @@ export async function assertWaitFlags(flags: WaitFlags, input?: string): Promise
 
 /** Resolves to the exit code, after the batch has ended and its results are written. */
 export async function waitFor(id: string, flags: WaitFlags, session: Session): Promise<number> {
-  const batch = await watch(id, session, flags.json === true);
+  const batch = await watch(id, session, flags);
   if (batch === null) return EXIT.interrupted;
   const { server, ...writing } = session;
   const { format, output } = flags;
@@ -58,8 +58,9 @@ export const hasResults = ({ status, output_file_id: output, error_file_id: erro
 export async function watch(
   id: string,
   { server, clock, signal }: Session,
-  isJson: boolean,
+  flags: Partial<WaitFlags>,
 ): Promise<ShownBatch | null> {
+  const isJson = flags.json === true;
   const batch = await follow({
     // The loop has tries of its own, and shows them.
     read: () => server.batch(id, { signal, maxRetries: 0 }),
@@ -69,19 +70,28 @@ export async function watch(
     signal,
   });
   if (batch === null) {
-    note(`\n${printable(id)} goes on. To watch it again: batchd watch ${printable(id)}`);
-  } else if (!isJson) sayEnd(batch);
+    const said = `${id} goes on. To watch it again: ${commandsAfter(id, flags, server)}`;
+    note(`\n${printable(said)}`);
+  } else if (!isJson) sayEnd(batch, server);
   return batch;
 }
 
-/** Says how a batch has ended. */
-export function sayEnd(batch: ShownBatch): void {
+/** Returns what does the rest of a wait that was interrupted. A batch with failed lines has results, too. */
+function commandsAfter(id: string, { output, format }: Partial<WaitFlags>, server: Server): string {
+  const watching = server.command("watch", id);
+  if (output === undefined) return watching;
+  const table = format === undefined || format === "jsonl" ? [] : ["--format", format];
+  return `${watching}; ${server.command("results", id, "-o", output, ...table)}`;
+}
+
+/** Says how a batch has ended. A run without a server has no other command that goes on with its batch. */
+export function sayEnd(batch: ShownBatch, server: Server | null): void {
   const cost = costOf(batch);
   note(
     `${printable(batch.id)} ${statusText(batch, process.stderr)}: ${progressOf(batch)}${cost === null ? "" : `, ${printable(cost)}`}`,
   );
   for (const line of [...failureLines(batch), ...faultLines(batch)]) note(printable(line));
-  if (isFinal(batch.status)) return;
-  const budget = batch.x_batchd?.paused?.reason === "budget" ? " --budget MORE" : "";
-  note(`To go on: batchd resume ${printable(batch.id)}${budget}`);
+  if (server === null || isFinal(batch.status)) return;
+  const budget = batch.x_batchd?.paused?.reason === "budget" ? ["--budget", "MORE"] : [];
+  note(`To go on: ${printable(server.command("resume", batch.id, ...budget))}`);
 }

@@ -33,3 +33,7 @@ export function rate(linesPerSecond: number): string {
       ? `${linesPerSecond.toFixed(1)}/s`
       : `${(linesPerSecond * 60).toFixed(1)}/min`;
 }
+
+/** Returns a word as a shell takes it: in quotes if it has signs that a shell would obey. */
+export const shellWord = (word: string): string =>
+  /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;

@@ -16,6 +16,8 @@ export interface ServerSettings {
   readonly apiKey: string | null;
   /** The variable that a key for this server belongs into. */
   readonly keyVariable: KeyVariable;
+  /** Whether `--url` names it. The next command then needs the option again. */
+  readonly isNamedByFlag: boolean;
   /** The variable that names a proxy, where Node.js does not look at it; else null. */
   readonly unusedProxy: string | null;
 }
@@ -53,7 +55,9 @@ export function findServer(flags: ServerFlags, env: Environment = process.env): 
     const problem = `${key.keyVariable} is no key: it has a space, a line break or a letter outside ASCII`;
     return { ok: false, problem };
   }
-  return { ok: true, server: { url: apiAddress(url), ...key, unusedProxy: unusedProxy(url, env) } };
+  const isNamedByFlag = named?.name === "--url";
+  const address = { url: apiAddress(url), isNamedByFlag };
+  return { ok: true, server: { ...address, ...key, unusedProxy: unusedProxy(url, env) } };
 }
 
 /** Node.js goes through a proxy only where NODE_USE_ENV_PROXY says so, other than curl and the SDK for Python. */

@@ -153,6 +153,22 @@ describe("a batch that runs", () => {
     expect((await watching.exited()).code).toBe(5);
   });
 
+  test("after Ctrl-C, the commands that are named ask the same server, and write what was to be written", async () => {
+    const input = fileOf("elsewhere.jsonl", [chatLine("elsewhere", "[[hang]]")]);
+    const flags = ["--url", service.url, "-o", "my answers.csv", "--format", "csv"];
+    await using waiting = start(["submit", input, ...flags], { BATCHD_URL: "http://127.0.0.1:9" });
+    await waiting.loggedLike(/^batch_\w+ in_progress/m);
+    waiting.signal("SIGINT");
+    const { stderr, code } = await waiting.exited();
+    const id = idIn(stderr);
+    const url = `--url ${service.url}/v1`;
+    expect(stderr).toContain(
+      `To watch it again: batchd watch ${id} ${url}; batchd results ${id} -o 'my answers.csv' --format csv ${url}\n`,
+    );
+    expect(code).toBe(130);
+    await batchd("cancel", id);
+  });
+
   test("shows its results so far", async () => {
     const lines = [chatLine("soon", "Hi"), chatLine("never", "[[hang]]")];
     const { id } = await service.submit(lines);

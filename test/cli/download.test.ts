@@ -34,7 +34,7 @@ test("a download that always breaks off tells of each try, and ends with a sente
   const url = `http://127.0.0.1:${port}/v1`;
   const { signal } = new AbortController();
   const server = new Server(
-    { url, apiKey: null, keyVariable: "BATCHD_API_KEY", unusedProxy: null },
+    { url, apiKey: null, keyVariable: "BATCHD_API_KEY", isNamedByFlag: false, unusedProxy: null },
     signal,
   );
   const { waits, clock } = hurriedClock();
