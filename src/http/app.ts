@@ -4,96 +4,68 @@
  * route.
  */
 import { Hono } from "hono";
-import type { BatchCost } from "../api/batch-costs.ts";
-import type { BatchLines } from "../api/batch-lines.ts";
-import type { FindCourse } from "../api/batch-progress.ts";
-import type { Batches } from "../api/batches.ts";
-import type { CopiedInputs } from "../api/copied-inputs.ts";
-import type { Deliveries } from "../api/deliveries.ts";
-import type { DerivedBatches } from "../api/derived-batches.ts";
-import type { Files } from "../api/files.ts";
-import type { Idempotency } from "../api/idempotency.ts";
-import type { Interactive } from "../api/interactive.ts";
 import type { Keys } from "../api/keys.ts";
 import type { Models } from "../api/models.ts";
 import type { Projects } from "../api/projects.ts";
-import type { Results } from "../api/results.ts";
-import type { Runs } from "../api/runs.ts";
-import type { Tables } from "../api/tables.ts";
-import type { Uploads } from "../api/uploads.ts";
 import type { ReplicaTargets } from "../api/upstream-report.ts";
-import type { UsageRequest, UsageSum } from "../api/usage-report.ts";
-import type { Batch, BatchId } from "../batch/batch.ts";
-import type { Forecast } from "../batch/forecast.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
 import { PublicError } from "../errors.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
 import type { Log } from "../telemetry/log.ts";
-import type { Metrics, Now } from "../telemetry/metrics.ts";
+import type { Metrics } from "../telemetry/metrics.ts";
 import { type AuditDeps, auditRequests } from "./audit.ts";
 import { authenticate, type Callers } from "./auth.ts";
 import { type BatchRoutesDeps, mountBatches } from "./batches.ts";
 import type { AppContext, AppEnv } from "./context.ts";
-import { mountDeliveries } from "./deliveries.ts";
+import { type DeliveryRoutesDeps, mountDeliveries } from "./deliveries.ts";
 import { mountDocs } from "./docs.ts";
 import { answerError } from "./errors.ts";
-import { mountFiles } from "./files.ts";
-import { mountInteractive } from "./interactive.ts";
+import { type FileRoutesDeps, mountFiles } from "./files.ts";
+import { type InteractiveRoutesDeps, mountInteractive } from "./interactive.ts";
 import { mountKeys } from "./keys.ts";
-import { mountLines } from "./lines.ts";
+import { type LineRoutesDeps, mountLines } from "./lines.ts";
 import { mountModels } from "./models.ts";
-import { mountOps } from "./ops.ts";
+import { mountOps, type OpsDeps } from "./ops.ts";
 import { canonicalPath, pathOf } from "./path.ts";
-import { mountProgress } from "./progress.ts";
+import { mountProgress, type ProgressRoutesDeps } from "./progress.ts";
 import { mountProjects } from "./projects.ts";
 import { limitRequests, type RateLimitDeps } from "./rate-limit.ts";
-import { mountResults } from "./results.ts";
+import { mountResults, type ResultRoutesDeps } from "./results.ts";
 import { routesOn } from "./routes.ts";
-import { mountRuns } from "./runs.ts";
+import { mountRuns, type RunRoutesDeps } from "./runs.ts";
 import { guardSites, type SiteGuardDeps } from "./site-guard.ts";
 import { trackRequests } from "./track.ts";
-import { mountUploads } from "./uploads.ts";
+import { mountUploads, type UploadRoutesDeps } from "./uploads.ts";
 import { mountUpstreams } from "./upstreams.ts";
-import { mountUsage } from "./usage.ts";
+import { mountUsage, type UsageRoutesDeps } from "./usage.ts";
 
-export interface AppDeps {
-  readonly files: Files;
-  readonly tables: Tables;
-  readonly runs: Runs;
-  readonly uploads: Uploads;
-  readonly batches: Batches;
-  readonly derivedBatches: DerivedBatches;
-  readonly deliveries: Deliveries;
-  readonly copiedInputs: CopiedInputs;
-  readonly retriesOf: BatchRoutesDeps["retriesOf"];
-  readonly results: Results;
-  readonly batchLines: BatchLines;
-  readonly findCourse: FindCourse;
-  readonly models: Models;
-  readonly idempotency: Idempotency;
-  readonly interactive: Interactive;
-  /** The longest body of an interactive request. */
-  readonly maxLineBytes: () => number;
-  readonly forecastsFor: (batches: readonly Batch[]) => Promise<ReadonlyMap<BatchId, Forecast>>;
-  readonly audit: AuditDeps["audit"];
-  readonly rulesOf: RateLimitDeps["rulesOf"];
-  readonly requestCounts: RateLimitDeps["requestCounts"];
-  readonly callers: Callers;
-  readonly reach: SiteGuardDeps["reach"];
-  readonly keys: Keys;
-  readonly projects: Projects;
-  readonly costsFor: (batches: readonly Batch[]) => Promise<ReadonlyMap<BatchId, BatchCost>>;
-  readonly reportUsage: (request: UsageRequest) => Promise<UsageSum[]>;
-  /** Lists the targets of all replicas, this one first. */
-  readonly listReplicas: () => readonly ReplicaTargets[];
-  readonly isReady: () => Promise<boolean>;
-  readonly memory: MemoryBudget;
-  readonly metrics: Metrics;
-  readonly takeSnapshot: () => Promise<Now>;
-  readonly clock: Clock;
-  readonly log: Log;
-}
+/** What the routes and the middleware need, each in its own words. */
+export type AppDeps = AuditDeps &
+  BatchRoutesDeps &
+  DeliveryRoutesDeps &
+  FileRoutesDeps &
+  InteractiveRoutesDeps &
+  LineRoutesDeps &
+  OpsDeps &
+  ProgressRoutesDeps &
+  RateLimitDeps &
+  ResultRoutesDeps &
+  RunRoutesDeps &
+  SiteGuardDeps &
+  UploadRoutesDeps &
+  UsageRoutesDeps & {
+    readonly models: Models;
+    readonly callers: Callers;
+    readonly keys: Keys;
+    readonly projects: Projects;
+    /** Lists the targets of all replicas, this one first. */
+    readonly listReplicas: () => readonly ReplicaTargets[];
+    readonly memory: MemoryBudget;
+    readonly metrics: Metrics;
+    readonly clock: Clock;
+    readonly log: Log;
+  };
 
 export type App = Hono<AppEnv>;
 

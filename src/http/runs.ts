@@ -5,7 +5,11 @@ import { JSON_TYPE } from "./json.ts";
 import { assertKnownParams } from "./query.ts";
 import type { Routes } from "./routes.ts";
 
-export function mountRuns(app: Routes, { runs }: { readonly runs: Runs }): void {
+export interface RunRoutesDeps {
+  readonly runs: Runs;
+}
+
+export function mountRuns(app: Routes, { runs }: RunRoutesDeps): void {
   // The bytes are sent as they are kept, because a delivery of the batch has the same.
   app.get("/v1/batches/:id/run", async (c) => {
     assertKnownParams(c, []);
