@@ -5,20 +5,46 @@ import { CATALOGUE, PublicError } from "../errors.ts";
 import type { AppContext } from "./context.ts";
 import { answerJson } from "./json.ts";
 
-const DISK_FULL_CODES = ["ENOSPC", "EDQUOT", "SQLITE_FULL"];
-const NO_DESCRIPTOR_CODES = ["EMFILE", "ENFILE"];
-const NO_DESCRIPTOR_RETRY_MS = 1_000;
-/** The bucket is away, overloaded, or refuses the server; or the disk of the files fails, or takes no writes. */
-const NO_STORAGE_CODES = ["BLOBS_UNAVAILABLE", "EIO", "EROFS", "ESTALE"];
-const NO_STORAGE_RETRY_MS = 5_000;
-/** The codes of SQLite while another process, perhaps a backup, holds the database. */
-const BUSY_CODES = ["SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED"];
-/** The code of a database on another machine that is away. */
-const AWAY_CODES = ["STORE_UNAVAILABLE"];
-const AWAY_RETRY_MS = 2_000;
-/** The code of a database file that the operator has to restore. */
-const DAMAGED_CODES = ["STORE_DAMAGED"];
-const DAMAGED_RETRY_MS = 60_000;
+/** The faults of the machine and of what it depends on, by the codes of errors. */
+const SHORTAGES: readonly {
+  readonly codes: readonly unknown[];
+  readonly message: string;
+  readonly retryAfterMs?: number;
+}[] = [
+  {
+    codes: ["ENOSPC", "EDQUOT", "SQLITE_FULL"],
+    message:
+      "The disk of the server is full. Nothing was stored; try again when its operator has made room.",
+  },
+  {
+    codes: ["EMFILE", "ENFILE"],
+    message: "The server has too many files open. Please try again.",
+    retryAfterMs: 1_000,
+  },
+  {
+    // The bucket is away, overloaded, or refuses the server; or the disk of the files fails, or takes no writes.
+    codes: ["BLOBS_UNAVAILABLE", "EIO", "EROFS", "ESTALE"],
+    message:
+      "The storage of the server does not answer as it should. Nothing is lost; please try again in some seconds.",
+    retryAfterMs: 5_000,
+  },
+  {
+    // A database on another machine is away.
+    codes: ["STORE_UNAVAILABLE"],
+    message: "The server cannot reach its database at the moment. Please try again.",
+    retryAfterMs: 2_000,
+  },
+  {
+    codes: ["STORE_DAMAGED"],
+    message: "The database of the server is damaged, and its operator has to restore it.",
+    retryAfterMs: 60_000,
+  },
+  {
+    // Another process, perhaps a backup, holds the database of SQLite.
+    codes: ["SQLITE_BUSY", "SQLITE_BUSY_SNAPSHOT", "SQLITE_LOCKED"],
+    message: "The server is busy. Please try again.",
+  },
+];
 
 export const envelopeOf = ({ error, message, param }: PublicError): ErrorEnvelope => {
   const { type, code } = CATALOGUE[error];
@@ -64,44 +90,10 @@ const retryAfterHeaders = (ms: number): [name: string, value: string][] => [
 
 function toPublicError(thrown: unknown, requestId: string): PublicError {
   if (thrown instanceof PublicError) return thrown;
-  if (hasCode(thrown, DISK_FULL_CODES)) {
-    return new PublicError(
-      "unavailable",
-      "The disk of the server is full. Nothing was stored; try again when its operator has made room.",
-      { cause: thrown },
-    );
-  }
-  if (hasCode(thrown, NO_DESCRIPTOR_CODES)) {
-    return new PublicError("unavailable", "The server has too many files open. Please try again.", {
-      cause: thrown,
-      retryAfterMs: NO_DESCRIPTOR_RETRY_MS,
-    });
-  }
-  if (hasCode(thrown, NO_STORAGE_CODES)) {
-    return new PublicError(
-      "unavailable",
-      "The storage of the server does not answer as it should. Nothing is lost; please try again in some seconds.",
-      { cause: thrown, retryAfterMs: NO_STORAGE_RETRY_MS },
-    );
-  }
-  if (hasCode(thrown, AWAY_CODES)) {
-    return new PublicError(
-      "unavailable",
-      "The server cannot reach its database at the moment. Please try again.",
-      { cause: thrown, retryAfterMs: AWAY_RETRY_MS },
-    );
-  }
-  if (hasCode(thrown, DAMAGED_CODES)) {
-    return new PublicError(
-      "unavailable",
-      "The database of the server is damaged, and its operator has to restore it.",
-      { cause: thrown, retryAfterMs: DAMAGED_RETRY_MS },
-    );
-  }
-  if (hasCode(thrown, BUSY_CODES)) {
-    return new PublicError("unavailable", "The server is busy. Please try again.", {
-      cause: thrown,
-    });
+  const shortage = SHORTAGES.find(({ codes }) => hasCode(thrown, codes));
+  if (shortage !== undefined) {
+    const { message, retryAfterMs = null } = shortage;
+    return new PublicError("unavailable", message, { cause: thrown, retryAfterMs });
   }
   return new PublicError(
     "internal",
