@@ -6,11 +6,11 @@ import { BATCH_ENDPOINTS, BATCH_STATUSES } from "../contract/batch.ts";
 import { CREATED_AFTER, SEARCH_MAX_LENGTH } from "../contract/batch-list.ts";
 import { MAX_MODEL_BYTES, METADATA_LIMITS } from "../contract/create-batch.ts";
 import { characterCount } from "../contract/text.ts";
-import { tooManyProperties, unsupportedValue } from "../errors.ts";
+import { tooManyProperties } from "../errors.ts";
 import type { BatchFilter } from "../store/batches.ts";
 import { repeatedParameter, stringTooLong } from "./body.ts";
 import type { AppContext } from "./context.ts";
-import { boundedIntegerParam, textParam } from "./query.ts";
+import { boundedIntegerParam, choiceParam, chosen, textParam } from "./query.ts";
 
 const FILTERS = ["status", "endpoint", "model", "created_after", "search"];
 const METADATA_FILTER = /^metadata\[(.*)\]$/s;
@@ -20,7 +20,7 @@ export function batchFilter(c: AppContext): BatchFilter | undefined {
   assertEachOnce(c);
   const createdAfter = boundedIntegerParam(c, "created_after", CREATED_AFTER);
   const filter: BatchFilter = {
-    status: chosen("status", textParam(c, "status"), BATCH_STATUSES),
+    status: choiceParam(c, "status", BATCH_STATUSES),
     endpoint: endpointParam(c),
     model: shortText("model", textParam(c, "model"), MAX_MODEL_BYTES),
     createdAtOrAfterMs: createdAfter === null ? null : (createdAfter + 1) * 1000,
@@ -48,17 +48,6 @@ export const fullEndpoint = (given: string): string =>
 function endpointParam(c: AppContext): BatchFilter["endpoint"] {
   const text = textParam(c, "endpoint");
   return chosen("endpoint", text === null ? null : fullEndpoint(text), BATCH_ENDPOINTS);
-}
-
-export function chosen<Value extends string>(
-  name: string,
-  text: string | null,
-  allowed: readonly Value[],
-): Value | null {
-  if (text === null) return null;
-  const found = allowed.find((value) => value === text);
-  if (found === undefined) throw unsupportedValue(name, text, allowed);
-  return found;
 }
 
 /** Counts characters, of which a text of so many bytes has at most as many. */

@@ -5,8 +5,9 @@ import type { Idempotency } from "../api/idempotency.ts";
 import type { Tables } from "../api/tables.ts";
 import type { StoredFile, UntrustedId } from "../batch/batch.ts";
 import { FILE_PAGE, FILENAME_MAX_LENGTH, FilePurpose } from "../contract/file.ts";
+import { RESULT_FORMATS } from "../contract/results.ts";
 import { characterCount } from "../contract/text.ts";
-import { PublicError, unsupportedValue } from "../errors.ts";
+import { PublicError } from "../errors.ts";
 import type { FileQuery } from "../store/files.ts";
 import type { Log } from "../telemetry/log.ts";
 import { stringTooLong } from "./body.ts";
@@ -19,9 +20,9 @@ import { answerOnce } from "./idempotency.ts";
 import { answerJson, toAsciiJson } from "./json.ts";
 import { answerPage } from "./list.ts";
 import { presentFile } from "./present.ts";
-import { integerParam, textParam } from "./query.ts";
+import { choiceParam, integerParam, textParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
-import { answerTable, formatParam } from "./table-download.ts";
+import { answerTable } from "./table-download.ts";
 import { originOf } from "./track.ts";
 
 export interface FileRoutesDeps {
@@ -67,7 +68,7 @@ export function mountFiles(
   });
 
   app.get("/v1/files/:id/content", async (c) => {
-    const format = formatParam(c);
+    const format = choiceParam(c, "format", RESULT_FORMATS) ?? "jsonl";
     const file = await files.findDownloadable(scopedIdOf(c));
     if (format === "jsonl") return answerContent(c, file, { files, log });
     return answerTable(c, { file, format, tables, log });
@@ -100,8 +101,7 @@ function fileQuery(c: AppContext): FileQuery {
       `limit must be between ${FILE_PAGE.min} and ${FILE_PAGE.max}.`,
     );
   }
-  const order = textParam(c, "order") ?? "desc";
-  if (order !== "asc" && order !== "desc") throw unsupportedValue("order", order, ["asc", "desc"]);
+  const order = choiceParam(c, "order", ["asc", "desc"]) ?? "desc";
   return {
     project: c.get("project"),
     purpose: purposeParam(c),

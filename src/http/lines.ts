@@ -7,10 +7,16 @@ import type { BatchLine, LinePage, LineQuery } from "../batch/batch-line.ts";
 import { CUSTOM_ID_MAX_LENGTH, LINE_PAGE, LINE_STATUSES } from "../contract/lines.ts";
 import { RESULT_LIMITS } from "../contract/results.ts";
 import type { Log } from "../telemetry/log.ts";
-import { chosen, shortText } from "./batch-filter.ts";
+import { shortText } from "./batch-filter.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
 import { answerJson, JSON_TYPE, roomFor } from "./json.ts";
-import { assertKnownParams, boundedIntegerParam, limitParam, textParam } from "./query.ts";
+import {
+  assertKnownParams,
+  boundedIntegerParam,
+  choiceParam,
+  limitParam,
+  textParam,
+} from "./query.ts";
 import type { Routes } from "./routes.ts";
 import { trackingHeaders } from "./track.ts";
 
@@ -57,7 +63,7 @@ export function mountLines(app: Routes, { batchLines, log }: LineRoutesDeps): vo
 function lineQuery(c: AppContext): LineQuery {
   assertKnownParams(c, ["status", "custom_id", "after_line", "limit"]);
   return {
-    status: chosen("status", textParam(c, "status"), LINE_STATUSES),
+    status: choiceParam(c, "status", LINE_STATUSES),
     customId: shortText("custom_id", textParam(c, "custom_id"), CUSTOM_ID_MAX_LENGTH),
     afterLine: boundedIntegerParam(c, "after_line", RESULT_LIMITS.afterLine) ?? 0,
     limit: limitParam(c, LINE_PAGE),

@@ -2,6 +2,7 @@
  * Reads query parameters. The lists of OpenAI ignore unknown ones, because clients repeat all of them with a cursor.
  */
 import { ADMIN_PAGE } from "../contract/key.ts";
+import { unsupportedValue } from "../errors.ts";
 import {
   integerTooLarge,
   integerTooSmall,
@@ -28,6 +29,24 @@ export function assertKnownParams(c: AppContext, names: readonly string[]): void
 
 /** Returns null for a parameter that is missing or empty. */
 export const textParam = (c: AppContext, name: string): string | null => c.req.query(name) || null;
+
+/** Returns null for a parameter that is missing or empty. */
+export const choiceParam = <Value extends string>(
+  c: AppContext,
+  name: string,
+  allowed: readonly Value[],
+): Value | null => chosen(name, textParam(c, name), allowed);
+
+export function chosen<Value extends string>(
+  name: string,
+  text: string | null,
+  allowed: readonly Value[],
+): Value | null {
+  if (text === null) return null;
+  const found = allowed.find((value) => value === text);
+  if (found === undefined) throw unsupportedValue(name, text, allowed);
+  return found;
+}
 
 /** Numbers of any length are compared with their bounds; 300 digits are still less than infinity. */
 const INTEGER = /^[+-]?\d{1,300}$/;

@@ -4,25 +4,16 @@ import { pipeline } from "node:stream/promises";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import { assertHasResults, type Tables } from "../api/tables.ts";
 import type { StoredFile } from "../batch/batch.ts";
-import { RESULT_FORMATS, type ResultFormat, type TableFormat } from "../contract/results.ts";
-import { unsupportedValue } from "../errors.ts";
+import type { TableFormat } from "../contract/results.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { AppContext } from "./context.ts";
 import { contentDisposition } from "./download.ts";
-import { textParam } from "./query.ts";
 import { trackingHeaders } from "./track.ts";
 
 const CONTENT_TYPES = {
   csv: "text/csv; charset=utf-8",
   parquet: "application/vnd.apache.parquet",
 } as const;
-
-export function formatParam(c: AppContext): ResultFormat {
-  const text = textParam(c, "format") ?? "jsonl";
-  const format = RESULT_FORMATS.find((known) => known === text);
-  if (format === undefined) throw unsupportedValue("format", text, RESULT_FORMATS);
-  return format;
-}
 
 interface TableDownload {
   readonly file: StoredFile;

@@ -12,10 +12,10 @@ import {
   type UsageGroup,
   type UsageRow,
 } from "../contract/usage.ts";
-import { PublicError, unsupportedValue } from "../errors.ts";
+import { PublicError } from "../errors.ts";
 import type { AppContext } from "./context.ts";
 import { answerJson } from "./json.ts";
-import { assertKnownParams, textParam } from "./query.ts";
+import { assertKnownParams, choiceParam, chosen, textParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
 
 const DAY_MS = 86_400_000;
@@ -28,7 +28,7 @@ export interface UsageRoutesDeps {
 
 export function mountUsage(app: Routes, { reportUsage, clock }: UsageRoutesDeps): void {
   app.get("/v1/usage", async (c) => {
-    const format = oneOf("format", textParam(c, "format") ?? "json", USAGE_FORMATS);
+    const format = choiceParam(c, "format", USAGE_FORMATS) ?? "json";
     const request = usageRequest(c, clock.nowMs());
     const sums = maySee(c, request) ? await reportUsage(request) : [];
     const rows = sums.map(presentSum);
@@ -66,15 +66,9 @@ function usageRequest(c: AppContext, nowMs: number): UsageRequest {
 
 const groupsIn = (text: string): UsageGroup[] => {
   const asked = text.split(",");
-  for (const each of asked) oneOf("group_by", each, USAGE_GROUPS);
+  for (const each of asked) chosen("group_by", each, USAGE_GROUPS);
   return USAGE_GROUPS.filter((group) => asked.includes(group));
 };
-
-function oneOf<T extends string>(param: string, value: string, allowed: readonly T[]): T {
-  const found = allowed.find((each) => each === value);
-  if (found === undefined) throw unsupportedValue(param, value, allowed);
-  return found;
-}
 
 function dayParam(c: AppContext, name: string): string | null {
   const text = textParam(c, name);
