@@ -70,14 +70,12 @@ const TYPES = {
   js: "text/javascript; charset=utf-8",
 } as const;
 
-type Assets = Readonly<Record<string, () => string | null>>;
-
 /** The files by name. Each is read at its first request. */
-const ASSETS: Assets = {
-  [STYLES]: once(() => swaggerFile(STYLES)),
-  [CODE]: once(() => swaggerFile(CODE)),
-  "page.css": () => PAGE_STYLES,
-  "page.js": () => PAGE_CODE,
+const ASSETS: Readonly<Record<string, () => Promise<string | null>>> = {
+  [STYLES]: lazy(async () => swaggerFile(STYLES)),
+  [CODE]: lazy(async () => swaggerFile(CODE)),
+  "page.css": async () => PAGE_STYLES,
+  "page.js": async () => PAGE_CODE,
 };
 
 export function mountDocs(app: Hono<AppEnv>): void {
@@ -93,9 +91,9 @@ export function mountDocs(app: Hono<AppEnv>): void {
     return c.body(PAGE, 200, headers);
   });
 
-  app.get("/docs/:asset", (c) => {
+  app.get("/docs/:asset", async (c) => {
     const name = c.req.param("asset");
-    const text = Object.hasOwn(ASSETS, name) ? (ASSETS[name]?.() ?? null) : null;
+    const text = Object.hasOwn(ASSETS, name) ? ((await ASSETS[name]?.()) ?? null) : null;
     if (text === null) throw new PublicError("not_found", `Invalid URL (GET /docs/${name})`);
     const type = name.endsWith(".css") ? TYPES.css : TYPES.js;
     return c.body(text, 200, { "content-type": type, "x-content-type-options": "nosniff" });
@@ -123,11 +121,3 @@ function swaggerFile(name: (typeof SWAGGER_FILES)[number]): string | null {
 
 /** The folder of the package. */
 export const swaggerFolder = (): string => import.meta.resolve("swagger-ui-dist/package.json");
-
-function once<T>(make: () => T): () => T {
-  let made: { readonly value: T } | null = null;
-  return () => {
-    made ??= { value: make() };
-    return made.value;
-  };
-}

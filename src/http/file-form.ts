@@ -5,7 +5,7 @@ import { truncate } from "../batch/truncate.ts";
 import { EXPIRES_AFTER_SECONDS } from "../contract/expires-after.ts";
 import { type FilePurpose, UPLOAD_PURPOSES } from "../contract/file.ts";
 import { PublicError, unsupportedValue } from "../errors.ts";
-import { integerTooLarge, integerTooSmall, wrongType } from "./body.ts";
+import { integerTooLarge, integerTooSmall, missingParameter, wrongType } from "./body.ts";
 import type { Form } from "./form.ts";
 
 const ANCHOR_FIELD = "expires_after[anchor]";
@@ -38,8 +38,8 @@ function expiresAfterSecondsFrom(
   seconds: string | undefined,
 ): number | null {
   if (anchor === undefined && seconds === undefined) return null;
-  if (anchor === undefined) throw missing(ANCHOR_FIELD);
-  if (seconds === undefined) throw missing(SECONDS_FIELD);
+  if (anchor === undefined) throw missingParameter(ANCHOR_FIELD);
+  if (seconds === undefined) throw missingParameter(SECONDS_FIELD);
   if (anchor !== "created_at") throw unsupportedValue(ANCHOR_FIELD, anchor, ["created_at"]);
   if (!/^-?\d{1,300}$/.test(seconds)) throw wrongType(SECONDS_FIELD, "an integer", "a string");
   const value = Number(seconds);
@@ -48,9 +48,6 @@ function expiresAfterSecondsFrom(
   if (value > max) throw integerTooLarge(SECONDS_FIELD, value, max);
   return value;
 }
-
-const missing = (name: string) =>
-  new PublicError("missing_parameter", `Missing required parameter: '${name}'.`, { param: name });
 
 export const unknownPurpose = (purpose: string, known: readonly FilePurpose[]) =>
   new PublicError(

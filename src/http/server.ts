@@ -99,7 +99,7 @@ export async function listen(
     const isAmid = isOwed && answer.headersSent;
     if (fault.code === "ECONNRESET" || !socket.writable || isAmid) socket.destroy(fault);
     else if (isBehind) whenClosed(answer, () => socket.end(() => socket.destroy()));
-    else answerMalformed(fault.code, socket);
+    else answerByHand(socket, malformedRequest(fault.code));
   });
   const problem = await bind(server, address);
   if (problem !== null) return { ok: false, problem };
@@ -221,11 +221,7 @@ function malformedRequest(code: string | undefined): PublicError {
   }
 }
 
-/** Answers a request that could not be parsed. Node makes no response object for it. */
-function answerMalformed(code: string | undefined, socket: Duplex): void {
-  answerByHand(socket, malformedRequest(code));
-}
-
+/** Answers where Node makes no response object. */
 function answerByHand(socket: Duplex, error: PublicError): void {
   const { status } = CATALOGUE[error.error];
   const body = toAsciiJson(envelopeOf(error));

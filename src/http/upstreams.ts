@@ -2,6 +2,7 @@
 import { type ReplicaTargets, sumUpstreams, type UpstreamSum } from "../api/upstream-report.ts";
 import type { UpstreamObject } from "../contract/upstream.ts";
 import { answerJson } from "./json.ts";
+import { toSeconds } from "./present.ts";
 import { assertKnownParams } from "./query.ts";
 import type { Routes } from "./routes.ts";
 
@@ -60,6 +61,6 @@ function presentSchedule({ schedule, hours }: UpstreamSum): UpstreamObject["sche
     })),
     open: concurrency > 0,
     concurrency,
-    next: next && { at: Math.floor(next.atMs / 1000), concurrency: next.concurrency },
+    next: next && { at: toSeconds(next.atMs), concurrency: next.concurrency },
   };
 }
