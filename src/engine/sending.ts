@@ -11,13 +11,13 @@ import { NO_SPENDING, type Spending } from "../batch/spending.ts";
 import type { SplitLine } from "../batch/split.ts";
 import type { Clock } from "../clock.ts";
 import type { MemoryBudget, Room } from "../resources/memory-budget.ts";
-import type { ClaimedChunk } from "../store/chunks.ts";
 import type { Log } from "../telemetry/log.ts";
 import { endingOf, NO_SPAN, type Span } from "../telemetry/tracing.ts";
 import type { RequestKind, Route, Slot, UpstreamRequest } from "../upstream/upstream.ts";
 import type { ChunkTrace } from "./chunk-trace.ts";
 import type { CommonFailures } from "./common-failures.ts";
 import type { HandOut } from "./dispatch/route-queue.ts";
+import type { ChunkStart } from "./dispatch/running-chunk.ts";
 import type { Fleet } from "./fleet.ts";
 import type { Journal } from "./journal.ts";
 import type { Run } from "./lease.ts";
@@ -26,18 +26,10 @@ import { parsedLine } from "./parsed-line.ts";
 import type { Pricing } from "./pricing.ts";
 import { estimateOf, type SpendingMeter } from "./spending-meter.ts";
 
-export interface ChunkRun {
-  readonly claimed: ClaimedChunk;
-  readonly route: Route;
-  /**
-   * Finds the current route of a model, which may have moved since the file was read; null when no target serves it
-   * any more.
-   */
-  readonly routeOf: (model: string) => Route | null;
+/** A chunk that is worked on under its lease. */
+export interface ChunkRun extends Omit<ChunkStart, "handOut"> {
   readonly run: Run;
   readonly handOut: HandOut;
-  /** The callback for each line that has its outcome. */
-  readonly onRecorded: () => void;
 }
 
 interface SendingParts {
@@ -61,16 +53,7 @@ interface SendingParts {
  */
 export class Sending {
   readonly #chunkRun: ChunkRun;
-  readonly #journal: Journal;
-  readonly #trace: ChunkTrace;
-  readonly #log: Log;
-  readonly #commonFailures: CommonFailures;
-  readonly #memory: MemoryBudget;
-  readonly #pricing: Pick<Pricing, "priceOf">;
-  readonly #meter: SpendingMeter | null;
-  readonly #endForMeter: () => boolean;
-  readonly #clock: Pick<Clock, "elapsedMs">;
-  readonly #fleet: Pick<Fleet, "localDateOf">;
+  readonly #parts: SendingParts;
   /** The request kind of most of its lines: a chunk may hold lines for several names of one route. */
   readonly #kind: RequestKind;
   #underWayCount = 0;
@@ -82,18 +65,8 @@ export class Sending {
   failure: Error | null = null;
 
   constructor(chunkRun: ChunkRun, parts: SendingParts) {
-    const { journal, trace, log, memory, commonFailures, meter, clock, fleet } = parts;
     this.#chunkRun = chunkRun;
-    this.#journal = journal;
-    this.#trace = trace;
-    this.#log = log;
-    this.#commonFailures = commonFailures;
-    this.#memory = memory;
-    this.#pricing = parts.pricing;
-    this.#meter = meter;
-    this.#endForMeter = parts.endForMeter;
-    this.#clock = clock;
-    this.#fleet = fleet;
+    this.#parts = parts;
     const { batch, chunk } = chunkRun.claimed;
     this.#kind = { project: batch.project, endpoint: batch.endpoint, model: chunk.model };
   }
@@ -103,16 +76,17 @@ export class Sending {
    */
   async takeOn(lines: Iterable<SplitLine>, answered: ReadonlySet<number>): Promise<boolean> {
     const { handOut, route, run } = this.#chunkRun;
+    const { endForMeter, meter } = this.#parts;
     for (const line of lines) {
       if (!answered.has(line.number)) {
         // Answers that cannot be written hold back the lines behind them.
         if (this.#journalFull !== null) await this.#journalFull;
         for (let held = this.#held(); held !== null; held = this.#held()) await held;
-        if (run.stop.aborted || this.#endForMeter()) return false;
+        if (run.stop.aborted || endForMeter()) return false;
         const reading = this.#read(line);
         const ready = reading instanceof Promise ? await reading : reading;
         if (ready !== null) {
-          const admitted = this.#meter === null || this.#admit(ready, this.#meter);
+          const admitted = meter === null || this.#admit(ready, meter);
           if (admitted !== true && !(await admitted)) return false;
           // A line that goes another way must not keep a place here while it waits.
           const asked = ready.route === route ? handOut.acquire(ready.request) : null;
@@ -189,15 +163,16 @@ export class Sending {
 
   #ready(line: SplitLine, read: ParsedLine | null): ReadyLine {
     const { claimed, routeOf } = this.#chunkRun;
+    const { trace, memory, fleet, pricing, meter } = this.#parts;
     const { bytes, parsed, customId } = checked(line, read);
-    const span = this.#trace.startLine(line.number);
-    const traceparent = this.#trace.traceparentOf(span);
-    const room = this.#memory.open("answers", claimed.batch.project);
+    const span = trace.startLine(line.number);
+    const traceparent = trace.traceparentOf(span);
+    const room = memory.open("answers", claimed.batch.project);
     // The window ends by the clock of the store, and attempts know the date of this machine.
-    const deadlineAtMs = this.#fleet.localDateOf(claimed.batch.expiresAtMs);
+    const deadlineAtMs = fleet.localDateOf(claimed.batch.expiresAtMs);
     const sent = { bytes, parsed, traceparent, room, deadlineAtMs };
     const request = requestOf(sent, claimed.batch);
-    const price = this.#pricing.priceOf(request.model);
+    const price = pricing.priceOf(request.model);
     return {
       lineNumber: line.number,
       customId,
@@ -205,7 +180,7 @@ export class Sending {
       span,
       request,
       price,
-      estimate: this.#meter === null ? NO_SPENDING : estimateOf(request, price),
+      estimate: meter === null ? NO_SPENDING : estimateOf(request, price),
       route: routeOf(request.model),
     };
   }
@@ -213,21 +188,22 @@ export class Sending {
   async #send(line: ReadyLine, slot: Slot | null): Promise<void> {
     const { request, route, room, span } = line;
     let isKept = false;
-    const beganAtMs = this.#clock.elapsedMs();
+    const { clock, meter } = this.#parts;
+    const beganAtMs = clock.elapsedMs();
     try {
       if (route === null) this.isAnyUnserved = true;
       const outcome = (await route?.send(request, this.#chunkRun.run, slot)) ?? INTERRUPTED;
       if (span !== NO_SPAN) span.end(endingOf(outcome));
       if (outcome.kind !== "interrupted") {
         isKept = true;
-        await this.#record(line, outcome, this.#clock.elapsedMs() - beganAtMs);
+        await this.#record(line, outcome, clock.elapsedMs() - beganAtMs);
       }
     } catch (cause) {
       this.#fail(cause);
     } finally {
       if (!isKept) {
         room.release();
-        this.#meter?.settle(line.estimate);
+        meter?.settle(line.estimate);
       }
       if (--this.#underWayCount === 0) this.#resolveSettled?.();
     }
@@ -236,8 +212,9 @@ export class Sending {
   /** Records the outcome. The journal has the room of the answer from then on. */
   #record(line: ReadyLine, outcome: FinalOutcome, latencyMs: number): Promise<void> | null {
     const { lineNumber, room, request, price } = line;
+    const { commonFailures, journal, log, meter } = this.#parts;
     const succeeded = isSuccess(outcome);
-    this.#commonFailures.note(this.#chunkRun.claimed.batch, outcome);
+    commonFailures.note(this.#chunkRun.claimed.batch, outcome);
     const row = outcomeLine(line, outcome);
     const isPaid = succeeded && outcome.kind === "answered";
     const answer = isPaid
@@ -249,12 +226,11 @@ export class Sending {
     const upstreamRequestId = "requestId" in outcome ? outcome.requestId : null;
     const { batchId: batch, chunkNumber: chunk } = lease;
     const { kind } = outcome;
-    this.#log.debug({ batch, chunk, line: lineNumber, outcome: kind, upstreamRequestId }, RECORDED);
+    log.debug({ batch, chunk, line: lineNumber, outcome: kind, upstreamRequestId }, RECORDED);
     const failure = succeeded ? undefined : failureOf(outcome);
-    const meter = this.#meter;
     const onDurable = meter === null ? undefined : () => meter.settle(line.estimate);
     const record = { lineNumber, succeeded, failure, row, room, answer, latencyMs, onDurable };
-    this.#journalFull = this.#journal.append(record);
+    this.#journalFull = journal.append(record);
     return this.#journalFull;
   }
 }
