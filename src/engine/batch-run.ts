@@ -4,8 +4,15 @@
  * A step that fails counts against the batch, unless the machine was short of something (`failure.ts`). The lease must
  * then run out before the next try, so that a batch cannot fail in a tight loop.
  */
+import type { Batch } from "../batch/batch.ts";
+import type { RulesOf } from "../batch/project.ts";
+import type { Blobs } from "../blobs/blobs.ts";
+import type { Clock } from "../clock.ts";
 import type { ClaimedBatch } from "../store/leases.ts";
 import type { Store } from "../store/store.ts";
+import type { Announcement } from "../store/webhook-deliveries.ts";
+import type { Log } from "../telemetry/log.ts";
+import type { Metrics } from "../telemetry/metrics.ts";
 import { type Attributes, during, type Tracing } from "../telemetry/tracing.ts";
 import { isPassing } from "./failure.ts";
 import type { Leases, Run } from "./lease.ts";
@@ -19,12 +26,25 @@ export interface BatchStep<T> {
   readonly describe: (result: T) => Attributes;
 }
 
-export interface BatchRunDeps {
+/** What every step of a batch needs. */
+export interface BatchStepDeps {
   readonly store: Store;
-  readonly leases: Leases;
+  readonly blobs: Blobs;
+  readonly clock: Clock;
+  readonly log: Log;
+  readonly metrics: Metrics;
   readonly tracing: Tracing;
   readonly storageWaits: StorageWaits;
+  readonly leases: Leases;
+  readonly rulesOf: RulesOf;
+  readonly announcementsFor: (batch: Batch) => Announcement[];
+  /** The project whose turn was last. Projects take turns, so that many batches of one do not hold up the others. */
+  readonly turn: { project: string };
+  /** The callback for a batch that is final: its journal may be removed. */
+  readonly onFinal: () => void;
 }
+
+type BatchRunDeps = Pick<BatchStepDeps, "store" | "leases" | "tracing" | "storageWaits">;
 
 export async function runStep<T>(
   { lease, batch }: Pick<ClaimedBatch, "lease" | "batch">,

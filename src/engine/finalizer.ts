@@ -16,49 +16,31 @@ import { addFailures, type FailureGroup } from "../batch/failures.ts";
 import type { RulesOf } from "../batch/project.ts";
 import { failureIn } from "../batch/row-failure.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
-import type { Blobs } from "../blobs/blobs.ts";
-import { type Clock, sleep } from "../clock.ts";
+import { sleep } from "../clock.ts";
 import type { EventType } from "../contract/event.ts";
 import type { BatchResult, IncompleteChunk, ResultFiles } from "../store/finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../store/leases.ts";
 import type { Store } from "../store/store.ts";
-import type { Announcement } from "../store/webhook-deliveries.ts";
-import type { Log } from "../telemetry/log.ts";
-import type { Metrics } from "../telemetry/metrics.ts";
-import type { Attributes, Tracing } from "../telemetry/tracing.ts";
-import { runStep } from "./batch-run.ts";
+import type { Attributes } from "../telemetry/tracing.ts";
+import { type BatchStepDeps, runStep } from "./batch-run.ts";
 import { doubted } from "./doubted-blobs.ts";
 import { withDuplicates } from "./duplicate-rows.ts";
 import { isPassing, MAX_FAILURES } from "./failure.ts";
 import type { Fleet } from "./fleet.ts";
-import type { Leases, Run } from "./lease.ts";
+import type { Run } from "./lease.ts";
 import { Merge, NO_SUCH_BLOB } from "./merge.ts";
 import { KeptRows } from "./merged-lines.ts";
 import { ResultSummaries, type ResultSummaryDeps } from "./result-summary.ts";
 import { ResultWriter, resultBlobKey, type WrittenBlob } from "./result-writer.ts";
 import type { Work } from "./side-by-side.ts";
-import type { StorageWaits } from "./storage-waits.ts";
 
 /** The lifetime of result files, 30 days, unless the client chose otherwise. */
 const RESULT_LIFETIME_SECONDS = 30 * 24 * 60 * 60;
 
-export interface FinalizerDeps extends ResultSummaryDeps {
+export interface FinalizerDeps extends BatchStepDeps, ResultSummaryDeps {
   readonly store: Store;
-  readonly blobs: Blobs;
   readonly intents: BlobIntents;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly metrics: Metrics;
-  readonly tracing: Tracing;
-  readonly storageWaits: StorageWaits;
-  readonly leases: Leases;
-  readonly rulesOf: RulesOf;
   readonly fleet: Pick<Fleet, "nowMs" | "workers">;
-  readonly announcementsFor: (batch: Batch) => Announcement[];
-  /** The project whose turn was last. Projects take turns, so that many batches of one do not hold up the others. */
-  readonly turn: { project: string };
-  /** The callback for a batch that is final: its journal may be removed. */
-  readonly onFinal: () => void;
   /** The callback for lines of a batch that have to be sent again. */
   readonly onReopened: () => void;
 }

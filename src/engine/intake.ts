@@ -11,56 +11,34 @@ import { fileTooLarge } from "../batch/file-check.ts";
 import { servedBy } from "../batch/file-models.ts";
 import { modelNotFound } from "../batch/line-check.ts";
 import type { PriceRule } from "../batch/price.ts";
-import type { RulesOf } from "../batch/project.ts";
-import type { Blobs } from "../blobs/blobs.ts";
-import type { Clock } from "../clock.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
 import type { ClaimedBatch } from "../store/leases.ts";
 import { QuotaExceeded } from "../store/quotas.ts";
-import type { Store } from "../store/store.ts";
 import type { BatchPlan } from "../store/validation.ts";
-import type { Announcement } from "../store/webhook-deliveries.ts";
-import type { Log } from "../telemetry/log.ts";
-import type { Metrics } from "../telemetry/metrics.ts";
-import type { Attributes, Tracing } from "../telemetry/tracing.ts";
+import type { Attributes } from "../telemetry/tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
-import { runStep } from "./batch-run.ts";
+import { type BatchStepDeps, runStep } from "./batch-run.ts";
 import { doubted } from "./doubted-blobs.ts";
 import { MAX_FAILURES } from "./failure.ts";
 import type { Fleet } from "./fleet.ts";
 import { readLines, readNumbered, sampledLines } from "./input-lines.ts";
 import { fileFault, InputReading, type IntakeLimits, type Verdict } from "./input-reading.ts";
-import type { Leases, Run } from "./lease.ts";
+import type { Run } from "./lease.ts";
 import { decodeReport } from "./replica-report.ts";
 import { isLost } from "./segment.ts";
 import { type ServedModels, servedModels } from "./served-models.ts";
 import type { Work } from "./side-by-side.ts";
-import type { StorageWaits } from "./storage-waits.ts";
 
-export interface IntakeDeps {
-  readonly store: Store;
-  readonly blobs: Blobs;
+export interface IntakeDeps extends BatchStepDeps {
   readonly upstreams: Upstreams;
   readonly fleet: Pick<Fleet, "nowMs" | "workers" | "refresh">;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly metrics: Metrics;
-  readonly tracing: Tracing;
-  readonly storageWaits: StorageWaits;
-  readonly leases: Leases;
   readonly memory: MemoryBudget;
   /** The limits are read anew for each batch, which keeps them to its end: the configuration may be loaded again. */
   readonly limits: () => IntakeLimits;
   /** The model for lines without one in a batch without a default of its own. It is read anew for each batch. */
   readonly defaultModel: () => string | null;
-  readonly rulesOf: RulesOf;
   /** Returns the prices that are configured now. */
   readonly prices: () => readonly PriceRule[];
-  readonly announcementsFor: (batch: Batch) => Announcement[];
-  /** The project whose turn was last. Projects take turns, so that many batches of one do not hold up the others. */
-  readonly turn: { project: string };
-  /** The callback for a batch that has failed. */
-  readonly onFinal: () => void;
 }
 
 /** Claims one waiting batch, and returns its validation; null when there is none. */
