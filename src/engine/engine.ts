@@ -4,22 +4,10 @@
  * after `kill -9` is therefore the same as a start after SIGTERM.
  */
 
-import type { Batch, BatchId } from "../batch/batch.ts";
+import type { Batch } from "../batch/batch.ts";
 import type { LinePage, LineQuery } from "../batch/batch-line.ts";
 import type { FinishedLinesQuery, PassedLine } from "../batch/finished-line.ts";
-import type { Forecast } from "../batch/forecast.ts";
-import type { PriceRule } from "../batch/price.ts";
-import type { RulesOf } from "../batch/project.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
-import type { Blobs } from "../blobs/blobs.ts";
-import type { Clock } from "../clock.ts";
-import type { MemoryBudget } from "../resources/memory-budget.ts";
-import type { Store } from "../store/store.ts";
-import type { Announcement } from "../store/webhook-deliveries.ts";
-import type { Log } from "../telemetry/log.ts";
-import type { Metrics } from "../telemetry/metrics.ts";
-import type { Tracing } from "../telemetry/tracing.ts";
-import type { Upstreams } from "../upstream/upstream.ts";
 import { startChunk } from "./chunk-start.ts";
 import { CommonFailures } from "./common-failures.ts";
 import { claimToDerive } from "./deriving.ts";
@@ -28,55 +16,35 @@ import { Scheduler } from "./dispatch/scheduler.ts";
 import { claimToFinalize } from "./finalizer.ts";
 import { passedLines } from "./finished-lines.ts";
 import type { Fleet } from "./fleet.ts";
-import { FleetView, type ReplicaTargets } from "./fleet-view.ts";
+import { FleetView } from "./fleet-view.ts";
 import { type Housekeeping, startHousekeeping } from "./housekeeping.ts";
-import type { IntakeLimits } from "./input-reading.ts";
-import { claimToValidate } from "./intake.ts";
+import { claimToValidate, type IntakeDeps } from "./intake.ts";
 import type { Journal, JournalLimits } from "./journal.ts";
 import { Leases } from "./lease.ts";
 import { readLinePage } from "./line-page.ts";
 import { Loops } from "./loops.ts";
 import type { Pricing } from "./pricing.ts";
 import { ProgressSampler } from "./progress-sampler.ts";
-import type { ReplicaReport } from "./replica-report.ts";
 import { StorageWaits } from "./storage-waits.ts";
 
-export interface EngineOptions {
+/** What the steps of batches need of other folders, and what the loops need beside it. */
+export interface EngineOptions extends Omit<IntakeDeps, "leases" | "storageWaits" | "turn"> {
   /** The name of this process, which no other has. */
   readonly owner: string;
-  readonly store: Store;
-  readonly blobs: Blobs;
   readonly intents: BlobIntents;
-  readonly upstreams: Upstreams;
   /** Whether this process runs batches. */
   readonly isWorker: boolean;
   /** The part of the time to go by which a stored forecast may be wrong. */
   readonly forecastTolerance: number;
   /** What this process knows of the other replicas. */
   readonly fleet: Fleet;
-  readonly clock: Clock;
-  readonly log: Log;
-  readonly metrics: Metrics;
-  readonly tracing: Tracing;
-  readonly limits: () => IntakeLimits;
-  /** The model for lines without one, when their batch has no default of its own. */
-  readonly defaultModel: () => string | null;
-  /** Returns the rules for a project; they are read anew for each batch. */
-  readonly rulesOf: RulesOf;
   /** Returns the projects whose data is to be removed. */
   readonly deletedProjects: () => readonly string[];
   readonly journalLimits: JournalLimits;
   readonly pricing: Pricing;
-  /** Returns the prices that are configured now. */
-  readonly prices: () => readonly PriceRule[];
-  readonly memory: MemoryBudget;
   /** The time that requests in flight of a cancelled or expired batch may still take. */
   readonly stopGraceMs: number;
   readonly leaseTtlMs: number;
-  /** The announcements of a batch, recorded in the commit that makes it final. */
-  readonly announcementsFor: (batch: Batch) => Announcement[];
-  /** The callback for a batch that is final. */
-  readonly onFinal: () => void;
   /** The time after which work is looked for without a nudge. */
   readonly pollEveryMs: number;
 }
@@ -89,7 +57,8 @@ export class Engine {
   readonly #leases: Leases;
   readonly #scheduler: Scheduler;
   readonly #forecaster: Forecaster;
-  readonly #view: FleetView;
+  /** What this process knows of the fleet. */
+  readonly view: FleetView;
   readonly #failingJournals = new Set<Journal>();
   readonly #storageWaits: StorageWaits;
   readonly #loops: Loops<Step | Housekeeping>;
@@ -127,7 +96,7 @@ export class Engine {
         if (end === "stopped") void options.store.nudgeStopping().catch(() => {});
       },
     });
-    this.#view = new FleetView({
+    this.view = new FleetView({
       ...options,
       commonFailures,
       storageWaits: this.#storageWaits,
@@ -137,9 +106,9 @@ export class Engine {
     this.#forecaster = new Forecaster({
       ...options,
       nowMs: () => options.fleet.nowMs,
-      routes: () => this.#view.routes(),
+      routes: () => this.view.routes(),
       projectWeightOf,
-      commonFailureOf: (batchId) => this.#view.commonFailureOf(batchId),
+      commonFailureOf: (batchId) => this.view.commonFailureOf(batchId),
       tolerance: options.forecastTolerance,
     });
   }
@@ -269,21 +238,6 @@ export class Engine {
   /** Reports that the routes may have changed: lines that have not gone out yet follow the new ones. */
   reroute(): void {
     this.#scheduler.reroute();
-  }
-
-  /** Describes this process for the other replicas. */
-  report(): ReplicaReport {
-    return this.#view.report();
-  }
-
-  /** Lists the targets of all replicas. */
-  replicas(): readonly ReplicaTargets[] {
-    return this.#view.replicas();
-  }
-
-  /** Finds what is predicted for these batches. */
-  forecastsFor(batches: readonly Batch[]): Promise<ReadonlyMap<BatchId, Forecast>> {
-    return this.#view.forecastsFor(batches);
   }
 
   get isDraining(): boolean {

@@ -229,7 +229,7 @@ async function startSharing(
     clock,
     log,
     limitOf,
-    report: () => engine.report(),
+    report: () => engine.view.report(),
     mayKeepHouse: () => !engine.isDraining,
     // No other process takes leases of SQLite over. A locked database must not stop requests that do not need it.
     renewLeasesIfLate: async () => {
