@@ -60,22 +60,18 @@ export class Run {
     this.#endReason ??= reason;
     this.#stop.abort();
     if (graceMs === null || this.#abort.signal.aborted) return;
-    this.#graces.push(clock.after(graceMs, () => this.#abortNow()));
+    this.#graces.push(clock.after(graceMs, () => this.finish()));
   }
 
   /** Aborts all work at once. */
   loseLease(): void {
     this.#endReason = "lease";
     this.#stop.abort();
-    this.#abortNow();
+    this.finish();
   }
 
-  /** Ends the wait for the grace period, as the run is over. */
+  /** Aborts what is left, and ends the wait for the grace period. */
   finish(): void {
-    this.#abortNow();
-  }
-
-  #abortNow(): void {
     for (const cancel of this.#graces.splice(0)) cancel();
     this.#abort.abort();
   }
@@ -180,20 +176,21 @@ export class Leases {
 
   endBatchRun(lease: BatchLease): void {
     const held = this.#batches.get(lease.batchId);
-    const isSuperseded = held?.lease.epoch !== lease.epoch;
-    if (isSuperseded || held.run.endReason === "lease") this.#recordLost("batch");
-    if (isSuperseded) return;
-    held.run.finish();
-    this.#batches.delete(lease.batchId);
+    if (this.#endsRun("batch", held, lease)) this.#batches.delete(lease.batchId);
   }
 
   endChunkRun(lease: ChunkLease): void {
     const held = this.#chunks.get(chunkKey(lease));
-    const isSuperseded = held?.lease.epoch !== lease.epoch;
-    if (isSuperseded || held.run.endReason === "lease") this.#recordLost("chunk");
-    if (isSuperseded) return;
-    held.run.finish();
-    this.#chunks.delete(chunkKey(lease));
+    if (this.#endsRun("chunk", held, lease)) this.#chunks.delete(chunkKey(lease));
+  }
+
+  /** Returns false for a lease in whose place there is a later one. */
+  #endsRun(kind: "batch" | "chunk", held: Held<BatchLease> | undefined, { epoch }: BatchLease) {
+    const isCurrent = held?.lease.epoch === epoch;
+    const isLost = !isCurrent || held.run.endReason === "lease";
+    if (isLost) this.#options.metrics.leaseChanged(kind, "lost");
+    if (isCurrent) held.run.finish();
+    return isCurrent;
   }
 
   /** Lists the batches with chunks in this process. A batch may come several times. */
@@ -240,10 +237,6 @@ export class Leases {
     for (const { run } of [...this.#batches.values(), ...this.#chunks.values()]) {
       run.end("drain", graceMs, this.#options.clock);
     }
-  }
-
-  #recordLost(kind: "batch" | "chunk"): void {
-    this.#options.metrics.leaseChanged(kind, "lost");
   }
 
   #newRun(): Run {
