@@ -3,12 +3,13 @@
  * have. The engine makes the input once the source has ended (`engine/deriving.ts`). What is known to be impossible by now is
  * refused at once; what turns out later fails the batch.
  */
-import { type Batch, newFileId, type StoredFile, type UntrustedId } from "../batch/batch.ts";
+import { type Batch, newFileId, type UntrustedId } from "../batch/batch.ts";
 import { type Derivation, sourceFileIds, sourceProblem } from "../batch/derivation.ts";
 import { isFinal } from "../batch/status.ts";
 import { parseTemplate } from "../batch/template.ts";
 import type { SourceLines } from "../contract/batch-extension.ts";
 import { PublicError } from "../errors.ts";
+import { findFilesOf } from "../store/files.ts";
 import type { ReceiptFor } from "../store/idempotency.ts";
 import type { Store } from "../store/store.ts";
 import type { BatchRequest } from "./batch-request.ts";
@@ -68,14 +69,7 @@ export class DerivedBatches {
   async #assertUsable(source: Batch, derivation: Derivation): Promise<void> {
     if (!isFinal(source.status)) return;
     const { project } = source;
-    const ids = sourceFileIds(source, derivation);
-    const find = async (id: UntrustedId<"file"> | null): Promise<StoredFile | null> =>
-      id === null ? null : this.#deps.store.findFile({ project, id });
-    const found = {
-      input: await find(ids.input),
-      output: await find(ids.output),
-      error: await find(ids.error),
-    };
+    const found = await findFilesOf(this.#deps.store, project, sourceFileIds(source, derivation));
     const problem = sourceProblem(source, derivation, found);
     if (problem !== null) throw new PublicError("conflict", problem, { param: PARAM });
   }

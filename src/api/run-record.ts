@@ -1,5 +1,6 @@
 /** Composes the record of a run from the batch and from what its commits have kept. The order of its fields never changes. */
 import type { Batch, StoredFile } from "../batch/batch.ts";
+import type { SourceFiles } from "../batch/derivation.ts";
 import { formatAmount } from "../batch/price.ts";
 import type { FileSummary } from "../batch/run-summary.ts";
 import { RUN_RECORD_VERSION, type RunRecord } from "../contract/run.ts";
@@ -12,11 +13,7 @@ export interface RunParts {
   readonly run: KeptRun | null;
   readonly cost: BatchCost | null;
   /** The files as far as they still exist, for a batch whose commits have kept nothing. */
-  readonly files: {
-    readonly input: StoredFile | null;
-    readonly output: StoredFile | null;
-    readonly error: StoredFile | null;
-  };
+  readonly files: SourceFiles<StoredFile | null>;
 }
 
 export function composeRunRecord({ batch, run, cost, files }: RunParts): RunRecord {

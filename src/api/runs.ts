@@ -2,9 +2,10 @@
  * The records of runs. A record is made when it is first asked for, by a client or for a delivery, and is kept from then on:
  * it has the same bytes each time, although metadata may change and files may be deleted.
  */
-import type { Batch, BatchId, ScopedId, UntrustedId } from "../batch/batch.ts";
+import type { Batch, BatchId, ScopedId } from "../batch/batch.ts";
 import { isFinal } from "../batch/status.ts";
 import { PublicError } from "../errors.ts";
+import { findFilesOf } from "../store/files.ts";
 import type { Store } from "../store/store.ts";
 import type { BatchCost } from "./batch-costs.ts";
 import type { Batches } from "./batches.ts";
@@ -55,13 +56,11 @@ async function keepRecord(
   { store, costsFor }: RecordDeps,
 ): Promise<string | null> {
   const { project } = batch;
-  const find = async (id: UntrustedId<"file"> | null) =>
-    id === null ? null : store.findFile({ project, id });
-  const files = {
-    input: await find(batch.inputFileId),
-    output: await find(batch.outputFileId),
-    error: await find(batch.errorFileId),
-  };
+  const files = await findFilesOf(store, project, {
+    input: batch.inputFileId,
+    output: batch.outputFileId,
+    error: batch.errorFileId,
+  });
   const cost = (await costsFor([batch])).get(batch.id) ?? null;
   const record = composeRunRecord({ batch, run, cost, files });
   return store.keepRunRecord(batch.id, `${JSON.stringify(record, null, 2)}\n`);

@@ -5,7 +5,7 @@
  * file under the id that the batch has named since it was created. A kill leaves the batch as it was: the next holder of the
  * lease makes the input again, of the same files. A source that cannot be used fails the batch, with a fault that says why.
  */
-import type { Batch, Fault, FileId, StoredFile } from "../batch/batch.ts";
+import type { Batch, BatchSource, Fault, FileId, StoredFile } from "../batch/batch.ts";
 import {
   hasResults,
   mergedFilesOf,
@@ -20,6 +20,7 @@ import { NoLineNumbers } from "../batch/finished-line.ts";
 import { shorter } from "../batch/project.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
+import { findFilesOf } from "../store/files.ts";
 import { QuotaExceeded } from "../store/quotas.ts";
 import type { BatchToDerive, DerivedInput } from "../store/sources.ts";
 import type { Attributes } from "../telemetry/tracing.ts";
@@ -101,13 +102,14 @@ async function derive(
   const { project, source: derivation } = batch;
   const source = await deps.store.findBatch({ project, id: derivation.batchId });
   if (source === null) return unusable(`The batch '${derivation.batchId}' was deleted.`);
-  const files = await findFiles(source, batch, deps);
+  const files = await findFilesOf(deps.store, project, sourceFileIds(source, derivation));
   const problem = sourceProblem(source, derivation, files);
   const { input } = files;
   if (problem !== null || input === null) return unusable(problem ?? "The input was deleted.");
   try {
     const reader = doubted(deps.blobs, failureCount);
-    return await make(claimed, { source, files: { ...files, input }, stop, reader }, deps);
+    const making = { source, derivation, files: { ...files, input }, stop, reader };
+    return await make(claimed, making, deps);
   } catch (error) {
     const known = problemOf(error, source);
     if (known === null) throw error;
@@ -137,24 +139,9 @@ function givenUp({ id }: Batch, { log }: DerivingDeps): Derived {
   return { faults: [{ code: "internal_error", message, param: null, line: null }] };
 }
 
-async function findFiles(
-  source: Batch,
-  { project, source: derivation }: Batch,
-  { store }: DerivingDeps,
-): Promise<SourceFiles<StoredFile | null>> {
-  if (derivation === null) throw new Error("the batch has no source");
-  const ids = sourceFileIds(source, derivation);
-  const find = async (id: typeof ids.output) =>
-    id === null ? null : store.findFile({ project, id });
-  return {
-    input: await find(ids.input),
-    output: await find(ids.output),
-    error: await find(ids.error),
-  };
-}
-
 interface Making {
   readonly source: Batch;
+  readonly derivation: BatchSource;
   readonly files: SourceFiles<StoredFile>;
   readonly stop: AbortSignal;
   readonly reader: BlobReader;
@@ -177,7 +164,7 @@ async function make(
       return null;
     }
     const { quotas } = rulesOf(batch.project);
-    const input = { file: written, quotas, ...inherited(making.source, batch) };
+    const input = { file: written, quotas, ...inherited(making, batch) };
     const end = await store.publishInputIfLeased(lease, input);
     if (end === "stored") return written;
     if (end === "gone") {
@@ -192,11 +179,11 @@ async function make(
 
 /** Returns what a batch takes over from its source. Lines that run as they are may need the default model. */
 function inherited(
-  source: Batch,
-  { source: derivation, defaultModel }: Batch,
+  { source, derivation }: Making,
+  { defaultModel }: Batch,
 ): Pick<DerivedInput, "merge" | "lineMarks" | "defaultModel"> {
-  const merge = derivation === null ? null : mergedFilesOf(source, derivation);
-  const ofSource = derivation?.template === null ? source.defaultModel : null;
+  const merge = mergedFilesOf(source, derivation);
+  const ofSource = derivation.template === null ? source.defaultModel : null;
   return {
     merge,
     lineMarks: merge === null ? [] : source.lineMarks,
@@ -207,11 +194,9 @@ function inherited(
 /** Writes the blob. Resolves to its file, to the faults of its lines, or to null when `stop` ended it. */
 async function write(
   batch: Batch,
-  { source, files, stop, reader, blobId }: Making & { readonly blobId: FileId },
+  { source, derivation, files, stop, reader, blobId }: Making & { readonly blobId: FileId },
   deps: DerivingDeps,
 ): Promise<StoredFile | Faults | null> {
-  const { source: derivation } = batch;
-  if (derivation === null) throw new Error("the batch has no source");
   const { maxFileBytes } = deps.limits();
   const writer = new ResultWriter(deps.blobs, blobId);
   const lines = new DerivedLines(batch, { ...deps, blobs: reader });

@@ -1,5 +1,6 @@
 /** The part of the store for files. A deleted file keeps its bytes as long as an open batch reads them. */
 import type { FileId, ScopedId, StoredFile, UntrustedId } from "../batch/batch.ts";
+import type { SourceFiles } from "../batch/derivation.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import type { Receipt } from "./idempotency.ts";
 import type { Page } from "./page.ts";
@@ -32,4 +33,19 @@ export interface FileStore {
   listUnusedFiles(limit: number): Promise<StoredFile[]>;
   /** Forgets deleted files whose blobs were deleted, in one commit: each commit is a sync, for which the event loop waits on SQLite. */
   forgetFiles(ids: readonly FileId[]): Promise<void>;
+}
+
+/** Finds some files of a project; null for one that is not named, or is gone. */
+export async function findFilesOf(
+  store: Pick<FileStore, "findFile">,
+  project: string,
+  ids: SourceFiles<UntrustedId<"file">>,
+): Promise<SourceFiles<StoredFile | null>> {
+  const find = async (id: UntrustedId<"file"> | null) =>
+    id === null ? null : store.findFile({ project, id });
+  return {
+    input: await find(ids.input),
+    output: await find(ids.output),
+    error: await find(ids.error),
+  };
 }
