@@ -1,13 +1,14 @@
 /**
- * Reads the lines of a chunk from its input.
+ * Reads lines of an input: those of a chunk, or all of them as a stream.
  *
  * Where a file mixes models, a chunk is made of many short extents with the lines of other chunks between them.
  * Extents that lie close together are read as one, because a read costs more than the bytes between them. Only copies
  * of the extents are kept, since a line holds its bytes until it is answered.
  */
-import type { Chunk, InputExtent } from "../batch/batch.ts";
+import type { Chunk, InputExtent, LineMark, StoredFile } from "../batch/batch.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
+import { timeForMore } from "../resources/time-slice.ts";
 import { parsedLine } from "./parsed-line.ts";
 import { isLost } from "./segment.ts";
 
@@ -29,6 +30,30 @@ export async function* readLines(
       yield linesOf(group.length === 1 ? own : Buffer.from(own), extent);
     }
   }
+}
+
+export const FIRST_MARK: LineMark = [1, 0];
+
+interface Reach {
+  readonly mark?: LineMark;
+  /** Longer lines come without their bytes; left out where all were checked before. */
+  readonly maxLineBytes?: number;
+}
+
+/** Yields the lines of a whole file, or from a mark on, as a stream. */
+export async function* linesOfFile(
+  { blobKey, bytes: end }: StoredFile,
+  blobs: BlobReader,
+  { mark: [firstLine, start] = FIRST_MARK, maxLineBytes = Number.MAX_SAFE_INTEGER }: Reach = {},
+): AsyncGenerator<SplitLine> {
+  const splitter = new LineSplitter(maxLineBytes, { start, firstLine });
+  // Without the range, the lines that a shorter blob has lost would be left out in silence.
+  for await (const piece of blobs.read(blobKey, { start, end }) as AsyncIterable<Buffer>) {
+    for (const line of splitter.push(piece)) yield line;
+    const pause = timeForMore();
+    if (pause !== null) await pause;
+  }
+  yield* splitter.end();
 }
 
 /** Groups neighbours that one read serves. */

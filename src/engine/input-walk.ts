@@ -3,12 +3,11 @@
  * first, so that its reader can make room for it.
  */
 import type { LineMark, StoredFile } from "../batch/batch.ts";
-import { LineSplitter, type SplitLine } from "../batch/split.ts";
+import type { SplitLine } from "../batch/split.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
-import { timeForMore } from "../resources/time-slice.ts";
+import { FIRST_MARK, linesOfFile } from "./chunk-input.ts";
 import { MAX_PASSED_ROW_BYTES } from "./finished-lines.ts";
 
-const FIRST_MARK: LineMark = [1, 0];
 const NEWLINE = 0x0a;
 
 export class InputWalk implements AsyncDisposable {
@@ -31,7 +30,8 @@ export class InputWalk implements AsyncDisposable {
     const mark = this.#marks.findLast(([marked]) => marked <= number) ?? FIRST_MARK;
     if (this.#lines === null || mark[0] > (this.#current?.number ?? 0)) {
       await this.#lines?.return(undefined);
-      this.#lines = this.#linesFrom(mark);
+      const from = { mark, maxLineBytes: MAX_PASSED_ROW_BYTES };
+      this.#lines = linesOfFile(this.#file, this.#blobs, from);
     }
     for (;;) {
       const next = await this.#lines.next();
@@ -54,16 +54,6 @@ export class InputWalk implements AsyncDisposable {
     const bytes = this.#readBytes;
     this.#readBytes = 0;
     return bytes;
-  }
-
-  async *#linesFrom([firstLine, start]: LineMark): AsyncGenerator<SplitLine> {
-    const splitter = new LineSplitter(MAX_PASSED_ROW_BYTES, { start, firstLine });
-    const { blobKey, bytes: end } = this.#file;
-    for await (const piece of this.#blobs.read(blobKey, { start, end }) as AsyncIterable<Buffer>) {
-      yield* splitter.push(piece);
-      await timeForMore();
-    }
-    yield* splitter.end();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -6,12 +6,11 @@
 import type { Batch } from "../batch/batch.ts";
 import type { FinishedLine, ResultKind } from "../batch/finished-line.ts";
 import { noAnswerLine } from "../batch/outcome.ts";
-import { LineSplitter, type SplitLine } from "../batch/split.ts";
+import type { SplitLine } from "../batch/split.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
 import type { SourceLines } from "../contract/batch-extension.ts";
-import { timeForMore } from "../resources/time-slice.ts";
 import type { Store } from "../store/store.ts";
-import { customIdOf } from "./chunk-input.ts";
+import { customIdOf, linesOfFile } from "./chunk-input.ts";
 import { SOURCE_ANSWER_LOST } from "./failure.ts";
 import { inLineOrder, type PlacedLine, placedRows, resultRows, wholeLine } from "./result-rows.ts";
 import { isLost } from "./segment.ts";
@@ -138,14 +137,7 @@ async function* numberedLines(
 ): AsyncGenerator<SplitLine> {
   const id = source?.merge?.inputFileId ?? null;
   const file = id === null ? null : await store.findFile({ project, id });
-  if (file === null) return;
-  const splitter = new LineSplitter(Number.MAX_SAFE_INTEGER, { start: 0, firstLine: 1 });
-  const bytes = { start: 0, end: file.bytes };
-  for await (const piece of blobs.read(file.blobKey, bytes) as AsyncIterable<Buffer>) {
-    yield* splitter.push(piece);
-    await timeForMore();
-  }
-  yield* splitter.end();
+  if (file !== null) yield* linesOfFile(file, blobs);
 }
 
 /**

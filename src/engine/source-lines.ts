@@ -5,14 +5,10 @@
  */
 import type { StoredFile } from "../batch/batch.ts";
 import type { SourceFiles } from "../batch/derivation.ts";
-import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
 import type { SourceLines } from "../contract/batch-extension.ts";
-import { timeForMore } from "../resources/time-slice.ts";
+import { linesOfFile } from "./chunk-input.ts";
 import { resultRows } from "./result-rows.ts";
-
-/** The lines of a source were checked when it was validated. */
-const NO_LIMIT = Number.MAX_SAFE_INTEGER;
 
 export interface LinesOfSource {
   readonly lines: SourceLines;
@@ -38,7 +34,7 @@ export async function* linesOfSource(
   const failed = hasResults ? new RowsByLine(files.error, blobs) : null;
   const answers = withAnswers ? new RowsByLine(files.output, blobs) : null;
   try {
-    for await (const { number, bytes } of linesIn(files.input, blobs)) {
+    for await (const { number, bytes } of linesOfFile(files.input, blobs)) {
       if (bytes === null) continue;
       if (lines !== "all") {
         const isFailed = failed === null || (await failed.at(number)) !== null;
@@ -50,21 +46,6 @@ export async function* linesOfSource(
     await failed?.close();
     await answers?.close();
   }
-}
-
-async function* linesIn(
-  { blobKey, bytes }: StoredFile,
-  blobs: BlobReader,
-): AsyncGenerator<SplitLine> {
-  const splitter = new LineSplitter(NO_LIMIT, { start: 0, firstLine: 1 });
-  // Without the range, the lines that a shorter blob has lost would be left out in silence.
-  const whole = { start: 0, end: bytes };
-  for await (const piece of blobs.read(blobKey, whole) as AsyncIterable<Buffer>) {
-    for (const line of splitter.push(piece)) yield line;
-    const pause = timeForMore();
-    if (pause !== null) await pause;
-  }
-  yield* splitter.end();
 }
 
 /** The rows of a result file. They are asked for in the order of their lines. */
