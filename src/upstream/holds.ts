@@ -95,22 +95,15 @@ export class Holds {
     return [...this.#servedByKind].slice(-MAX_LISTED);
   }
 
-  /** Wakes those that wait, because other replicas have changed a circuit. */
-  followedCircuits(): void {
-    this.#notify();
-  }
-
   get isAnyOpen(): boolean {
     return this.#breakers.values().some(({ circuit }) => circuit !== "closed");
   }
 
   /** Lists the kinds that are held, the latest ones if there are many. */
   list(): { readonly kind: RequestKind; readonly refused: Refused }[] {
-    return [...this.#breakers.values()]
-      .slice(-MAX_LISTED)
-      .flatMap(({ kind, circuit, lastFailure }) =>
-        circuit === "closed" || lastFailure === null ? [] : [{ kind, refused: lastFailure }],
-      );
+    return this.breakers.flatMap(({ kind, circuit, lastFailure }) =>
+      circuit === "closed" || lastFailure === null ? [] : [{ kind, refused: lastFailure }],
+    );
   }
 
   /** Returns when a request of this kind may start. Infinity means that a probe is under way. */
@@ -133,8 +126,7 @@ export class Holds {
   /** Whether the target has served a request that started later, so that this refusal is the request's own fault. */
   hasServedSince(startedAtMs: number, { kind, outcome }: { kind: RequestKind; outcome: Outcome }) {
     const isAboutCredit = outcome.kind === "refused" && outcome.reason === "quota";
-    const servedAtMs = isAboutCredit ? this.#servedByKind.get(keyOf(kind)) : this.#servedAtMs;
-    return servedAtMs !== undefined && servedAtMs > startedAtMs;
+    return this.servedAtMs(kind, isAboutCredit) > startedAtMs;
   }
 
   /** Learns from an attempt; returns true when requests of its kind are held because of it. */
@@ -150,12 +142,11 @@ export class Holds {
   }
 
   #noteRefused(kind: RequestKind, refused: Refused, ended: Ended): boolean {
-    const breaker = this.#find(kind) ?? new KindBreaker(kind);
-    setLatest(this.#breakers, keyOf(kind), breaker);
+    const breaker = this.breakerOf(kind);
     // A refusal while other requests are served says something about this request only.
     const evidence = this.#servedAtMs > ended.startedAtMs ? "nothing" : "refused";
     const hasChanged = breaker.note(evidence, ended, refused);
-    if (hasChanged) this.#notify();
+    if (hasChanged) this.notify();
     return hasChanged && breaker.circuit === "open";
   }
 
@@ -167,7 +158,7 @@ export class Holds {
       this.#breakers.delete(keyOf(kind));
       setLatest(this.#servedByKind, keyOf(kind), ended.startedAtMs);
     }
-    this.#notify();
+    this.notify();
   }
 
   /** Ends the holds that a served request contradicts, because it started after they began. */
@@ -178,13 +169,13 @@ export class Holds {
       this.#breakers.delete(key);
       hasEnded = true;
     }
-    if (hasEnded) this.#notify();
+    if (hasEnded) this.notify();
   }
 
   /** Ends all holds: the operator may have corrected the cause. */
   release(): void {
     this.#breakers.clear();
-    this.#notify();
+    this.notify();
   }
 
   /** Finds the circuit breaker of a kind. Most targets refuse nothing, so no key is made for them. */
@@ -192,7 +183,8 @@ export class Holds {
     return this.#breakers.size === 0 ? null : (this.#breakers.get(keyOf(kind)) ?? null);
   }
 
-  #notify(): void {
+  /** Wakes those that wait. */
+  notify(): void {
     for (const listener of [...this.#listeners]) listener();
   }
 }

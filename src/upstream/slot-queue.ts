@@ -98,8 +98,11 @@ export class SlotQueue<Target extends Eligible> {
 
   /** Returns the next request that may go to the target. */
   first(lane: Lane, target: Target, nowMs: number): Waiter<Target> | null {
-    const mayGo = ({ request }: Waiter<Target>) =>
-      !this.#isHeldBack(request) && this.#options.choices(request, nowMs).includes(target);
+    // The wait of a request whose signal has aborted is about to end.
+    const mayGo = ({ request, signal }: Waiter<Target>) =>
+      !signal.aborted &&
+      !this.#isHeldBack(request) &&
+      this.#options.choices(request, nowMs).includes(target);
     if (lane === "interactive") return this.#interactive.first(mayGo);
     // One batch has the route for itself most of the time, and every grant passes here.
     if (this.#lines.size === 1) {

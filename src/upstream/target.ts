@@ -144,7 +144,7 @@ export class Target {
   followCircuits(reports: readonly OwnedReport[], self: { owner: string; nowMs: number }): void {
     const dates = datesOf(this.#options.clock, self.nowMs);
     if (followTarget(this, reports, { ...self, dates })) this.capacity.followedCircuit();
-    if (followKinds(this, reports, { ...self, dates })) this.holds.followedCircuits();
+    if (followKinds(this, reports, { ...self, dates })) this.holds.notify();
   }
 
   get status(): TargetStatus {

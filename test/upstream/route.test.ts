@@ -137,6 +137,28 @@ describe("an end before an answer", () => {
     expect(upstream.total).toBe(2);
   });
 
+  test("stop ends the waits of all its lines, also of those that only a longer one keeps from going", async () => {
+    const upstream = await modelServer();
+    const clock = new FakeClock();
+    const target = targetAt(upstream, "a", { tokens_per_minute: 1_000, timeout_seconds: 600 });
+    const { route } = openRoute([target], undefined, clock);
+    upstream.hold();
+    const first = send(route, "first", { answerTokens: 880 });
+    await upstream.reached(1);
+    clock.advance(56_000);
+    const stop = new AbortController();
+    const waiting = [500, 20].map((answerTokens) =>
+      route.send(requestOf("stopped", { answerTokens }), { stop: stop.signal, abort: never }),
+    );
+    stop.abort();
+    expect(await Promise.all(waiting)).toEqual([{ kind: "interrupted" }, { kind: "interrupted" }]);
+    const later = send(route, "later", { answerTokens: 500 });
+    clock.advance(10_000);
+    upstream.release();
+    expect((await Promise.all([first, later])).map(statusOf)).toEqual([200, 200]);
+    expect(upstream.total).toBe(2);
+  });
+
   test("abort drops the attempt, and its slot is free again", async () => {
     const upstream = await modelServer();
     const { route } = openRoute([targetAt(upstream, "a", { max_concurrency: 1 })]);

@@ -69,9 +69,9 @@ export class Schedule {
 
   /** Returns the next instant at which {@link concurrencyAt} differs; null when it does not in the next weeks. */
   nextChange(nowMs: number): { readonly atMs: number; readonly concurrency: number } | null {
-    const present = this.#stretchAt(nowMs);
-    let stretch = present;
-    while (stretch.concurrency === present.concurrency) {
+    const present = this.concurrencyAt(nowMs);
+    let stretch = this.#stretch;
+    while (stretch.concurrency === present) {
       if (stretch.untilMs > nowMs + MAX_LOOK_AHEAD_MS) return null;
       stretch = this.#workOut(stretch.untilMs);
     }
@@ -81,14 +81,7 @@ export class Schedule {
   /** Returns now, or the next instant with a concurrency above 0; Infinity if there is none. */
   opensAtMs(nowMs: number): number {
     if (this.concurrencyAt(nowMs) > 0) return nowMs;
-    const closed = this.#stretch;
-    let stretch = closed;
-    while (stretch.concurrency === 0) {
-      if (stretch.untilMs > nowMs + MAX_LOOK_AHEAD_MS) return Number.POSITIVE_INFINITY;
-      stretch = this.#workOut(stretch.untilMs);
-    }
-    this.#stretch = closed;
-    return stretch.fromMs;
+    return this.nextChange(nowMs)?.atMs ?? Number.POSITIVE_INFINITY;
   }
 
   /** Returns when so much work is done that starts then and rests while there is no concurrency. */

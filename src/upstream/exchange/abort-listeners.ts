@@ -12,41 +12,27 @@ export interface Interruptible {
   interrupt(): void;
 }
 
-class AbortListeners {
-  readonly #waits = new Set<Interruptible>();
+const waitsOn = new WeakMap<AbortSignal, Set<Interruptible>>();
 
-  constructor(signal: AbortSignal) {
-    signal.addEventListener("abort", () => this.#interruptAll(), { once: true });
-  }
-
-  add(wait: Interruptible): void {
-    this.#waits.add(wait);
-  }
-
-  delete(wait: Interruptible): void {
-    this.#waits.delete(wait);
-  }
-
-  #interruptAll(): void {
-    for (const wait of [...this.#waits]) {
-      this.delete(wait);
+function waitsOf(signal: AbortSignal): Set<Interruptible> {
+  const waits = new Set<Interruptible>();
+  waitsOn.set(signal, waits);
+  // The end of one wait may end others.
+  const interruptAll = () => {
+    for (const wait of waits) {
+      waits.delete(wait);
       wait.interrupt();
     }
-  }
+  };
+  signal.addEventListener("abort", interruptAll, { once: true });
+  return waits;
 }
-
-const listenersOf = new WeakMap<AbortSignal, AbortListeners>();
 
 /** Interrupts the wait when the signal aborts. The caller must have seen that it has not aborted yet. */
 export function onAbort(signal: AbortSignal, wait: Interruptible): void {
-  let existing = listenersOf.get(signal);
-  if (existing === undefined) {
-    existing = new AbortListeners(signal);
-    listenersOf.set(signal, existing);
-  }
-  existing.add(wait);
+  (waitsOn.get(signal) ?? waitsOf(signal)).add(wait);
 }
 
 export function offAbort(signal: AbortSignal, wait: Interruptible): void {
-  listenersOf.get(signal)?.delete(wait);
+  waitsOn.get(signal)?.delete(wait);
 }
