@@ -1,15 +1,11 @@
 import { once } from "node:events";
-import { PassThrough } from "node:stream";
 import { text } from "node:stream/consumers";
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 import { type UpstreamConfig, UpstreamEntry } from "../../src/config/upstreams.ts";
-import { createLog } from "../../src/telemetry/log.ts";
 import type { Proxied, ProxyResult } from "../../src/upstream/upstream.ts";
-import { openUpstreams } from "../../src/upstream/upstreams.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { answerChat, answerWith } from "../support/given.ts";
 import { modelServer, never, openTargets, requestOf, targetAt } from "../support/targets.ts";
-import { unobserved } from "../support/unobserved.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 function open(targets: UpstreamConfig[]) {
@@ -134,15 +130,7 @@ test("that finds a target well again lets the lines go, before its own answer is
   await using upstream = await startUpstream({ answers: "by_hand" });
   const clock = new FakeClock();
   const config = UpstreamEntry.parse({ name: "a", base_url: upstream.url, models: ["m"] });
-  const upstreams = openUpstreams({
-    upstreams: [config],
-    maxAnswerBytes: () => 1_000_000,
-    clock,
-    random: () => 0,
-    log: createLog("silent", new PassThrough()),
-    ...unobserved(),
-  });
-  onTestFinished(() => upstreams.close());
+  const { upstreams } = openTargets([config], undefined, clock);
   const route = upstreams.findRoute("m")!;
   const deadlineAtMs = clock.nowMs() + 86_400_000;
   const request = requestOf("hello", { deadlineAtMs });

@@ -58,16 +58,6 @@ describe("after an attempt", () => {
     });
   });
 
-  test("a timeout is charged to the line, whomever else the target serves", () => {
-    const outcome: Outcome = { kind: "timed_out", afterMs: 5 };
-    for (const hasServedOthers of [true, false]) {
-      expect(decideAfter(outcome, { hasServedOthers })).toMatchObject({
-        do: "retry",
-        tally: { failures: 1, overloads: 0 },
-      });
-    }
-  });
-
   test.each<Outcome>([
     answered(408),
     answered(502),

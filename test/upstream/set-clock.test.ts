@@ -1,13 +1,9 @@
-import { PassThrough } from "node:stream";
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { UpstreamEntry } from "../../src/config/upstreams.ts";
-import { createLog } from "../../src/telemetry/log.ts";
-import { openUpstreams } from "../../src/upstream/upstreams.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { answerChat, GOOD } from "../support/given.ts";
-import { never, requestOf } from "../support/targets.ts";
-import { unobserved } from "../support/unobserved.ts";
+import { never, openRoute, requestOf } from "../support/targets.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 const HOUR_MS = 3_600_000;
@@ -15,16 +11,7 @@ const HOUR_MS = 3_600_000;
 /** A route to one target; the clock stands still until it is moved. */
 function open(url: string, clock: FakeClock, more: object = {}) {
   const config = UpstreamEntry.parse({ name: "a", base_url: url, models: ["m"], ...more });
-  const upstreams = openUpstreams({
-    upstreams: [config],
-    maxAnswerBytes: () => 1_000_000,
-    clock,
-    random: () => 0,
-    log: createLog("silent", new PassThrough()),
-    ...unobserved(),
-  });
-  onTestFinished(() => upstreams.close());
-  return upstreams.findRoute("m")!;
+  return openRoute([config], undefined, clock).route;
 }
 
 describe.each([

@@ -3,39 +3,6 @@ import { describe, expect, test } from "vitest";
 import type { Lane } from "../../src/upstream/capacity/limiter.ts";
 import { acquire, SlotTarget, settle, type TestSlot } from "../support/slot-targets.ts";
 
-describe("two lanes", () => {
-  test("interactive ones go before the lines that came earlier", async () => {
-    const target = new SlotTarget("a", 1);
-    const held = acquire([target]) as TestSlot;
-    const order: string[] = [];
-    const wait = async (lane: Lane) => {
-      const slot = await acquire([target], { lane });
-      order.push(lane);
-      slot?.release();
-    };
-    const waiting = [wait("batch"), wait("interactive")];
-    held.release();
-    await Promise.all(waiting);
-    expect(order).toEqual(["interactive", "batch"]);
-  });
-
-  test("lines leave the reserve alone, and interactive ones do not", async () => {
-    const target = new SlotTarget("a", 3, { batchLimit: 2 });
-    const lines = [acquire([target]), acquire([target])] as TestSlot[];
-    let isGranted = false;
-    const third = (async () => {
-      await acquire([target]);
-      isGranted = true;
-    })();
-    expect(acquire([target], { lane: "interactive" })).not.toBeInstanceOf(Promise);
-    await settle();
-    expect(isGranted).toBe(false);
-    lines[0]?.release();
-    await third;
-    expect(target.limiter.inFlight).toEqual({ interactive: 1, batch: 2 });
-  });
-});
-
 /** Both lanes at one target, with what each of them was given while the other waited too. */
 class Lanes {
   readonly waiting: Record<Lane, number> = { interactive: 0, batch: 0 };

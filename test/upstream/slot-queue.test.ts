@@ -20,22 +20,6 @@ describe("a limiter", () => {
     expect([gate.taken, gate.free]).toEqual([1, 0]);
   });
 
-  test("hands a slot that comes back to the request that has waited longest", async () => {
-    const gate = new SlotTarget("a", 1);
-    const held = acquire([gate]) as TestSlot;
-    const order: string[] = [];
-    const waiting = ["first", "second"].map(async (name) => {
-      const slot = await acquire([gate]);
-      order.push(name);
-      return slot;
-    });
-    held.release();
-    (await waiting[0])?.release();
-    await waiting[1];
-    expect(order).toEqual(["first", "second"]);
-    expect(gate.taken).toBe(1);
-  });
-
   test("takes a slot back once, however often it is released", () => {
     const gate = new SlotTarget("a", 2);
     const slot = acquire([gate]) as TestSlot;
@@ -45,16 +29,6 @@ describe("a limiter", () => {
     expect(gate.taken).toBe(1);
     other.release();
     expect(gate.taken).toBe(0);
-  });
-
-  test("lets a waiter of two targets take the first slot that frees, and only one", async () => {
-    const [a, b] = together(new SlotTarget("a", 1), new SlotTarget("b", 1));
-    const [heldA, heldB] = [acquire([a]), acquire([b])] as TestSlot[];
-    const waiting = acquire([a, b]);
-    heldB!.release();
-    heldA!.release();
-    expect((await waiting)?.target).toBe(b);
-    expect([a.taken, b.taken]).toEqual([0, 1]);
   });
 
   test("ends a wait at once when the signal aborts, and leaves no listener behind", async () => {
@@ -72,36 +46,6 @@ describe("a limiter", () => {
     expect(acquire([gate], { signal: stop.signal })).toBeNull();
     held.release();
     expect(gate.free).toBe(1);
-  });
-
-  test("has one listener on a signal, however many waits have ended with a slot", async () => {
-    const gate = new SlotTarget("a", 1);
-    const stop = new AbortController();
-    for (let i = 0; i < 10; i++) {
-      const held = acquire([gate]) as TestSlot;
-      const waiting = acquire([gate], { signal: stop.signal });
-      held.release();
-      (await waiting)?.release();
-    }
-    expect(getEventListeners(stop.signal, "abort")).toHaveLength(1);
-  });
-
-  test("lets waiters in when its limit rises, and none until it is under a lower one", async () => {
-    const gate = new SlotTarget("a", 2);
-    const held = [acquire([gate]), acquire([gate])] as TestSlot[];
-    let granted = 0;
-    const wait = async () => {
-      await acquire([gate]);
-      granted++;
-    };
-    const waiting = [wait(), wait()];
-    gate.limiter.setLimits(1, 1);
-    held[0]!.release();
-    await settle();
-    expect([granted, gate.taken, gate.free]).toEqual([0, 1, 0]);
-    gate.limiter.setLimits(3, 3);
-    await Promise.all(waiting);
-    expect(gate.taken).toBe(3);
   });
 });
 

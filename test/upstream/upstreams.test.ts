@@ -1,20 +1,9 @@
-import { PassThrough } from "node:stream";
 import { describe, expect, onTestFinished, test } from "vitest";
-import { systemClock } from "../../src/clock.ts";
 import { type UpstreamConfig, UpstreamEntry } from "../../src/config/upstreams.ts";
-import { createLog } from "../../src/telemetry/log.ts";
-import { openUpstreams } from "../../src/upstream/upstreams.ts";
-import { unobserved } from "../support/unobserved.ts";
+import { openTargets } from "../support/targets.ts";
 import { startUpstream, type UpstreamOptions } from "../support/upstream.ts";
 
-const log = createLog("silent", new PassThrough());
-
-function open(upstreams: UpstreamConfig[]) {
-  const options = { maxAnswerBytes: () => 1_000, clock: systemClock, log, ...unobserved() };
-  const opened = openUpstreams({ upstreams, ...options });
-  onTestFinished(() => opened.close());
-  return opened;
-}
+const open = (upstreams: UpstreamConfig[]) => openTargets(upstreams).upstreams;
 
 const config = (name: string, base_url: string, models: UpstreamConfig["models"]) =>
   UpstreamEntry.parse({ name, base_url, models, max_concurrency: 4, timeout_seconds: 5 });
