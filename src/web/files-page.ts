@@ -37,7 +37,7 @@ const heading = ({ caller }: Asked): Part => ({
       ? html`<form id="upload" class="card drop">${uploadFields()}</form>`
       : ""
   }
-<dialog id="preview" aria-labelledby="preview-title"><form method="dialog"><h2 id="preview-title"></h2><pre id="preview-text" tabindex="0"></pre><div class="buttons"><button class="plain" autofocus>Close</button></div></form></dialog></div>`,
+<dialog id="preview" aria-labelledby="preview-title" class="broad"><form method="dialog"><h2 id="preview-title"></h2><pre id="preview-text" tabindex="0"></pre><div class="buttons"><button class="plain" autofocus>Close</button></div></form></dialog></div>`,
 });
 
 const empty = (): Html =>

@@ -31,6 +31,8 @@ const MAX_UNREAD_BYTES = 1024 * 1024;
 const RECONNECT_MS = 2_000;
 const MAX_AGE_MS = 15 * 60_000;
 
+const NOTHING: Snapshot = new Map();
+
 export interface Topic {
   readonly project: string;
   /** The same for everyone who sees the same. */
@@ -119,7 +121,7 @@ export class Live {
     const poll = this.#polls.get(topic.key) ?? this.#begin(topic);
     poll.listeners.add(listener);
     // The page may be older than the latest poll.
-    if (poll.latest !== null) this.#send(listener, "parts", everythingIn(poll.latest));
+    if (poll.latest !== null) this.#send(listener, "parts", changesSince(NOTHING, poll.latest));
     whenClosed(outgoing, () => this.#remove(poll, listener));
   }
 
@@ -168,8 +170,7 @@ export class Live {
       return true;
     }
     const snapshot = await snapshotOf(answer.value);
-    const changes =
-      poll.latest === null ? everythingIn(snapshot) : changesSince(poll.latest, snapshot);
+    const changes = changesSince(poll.latest ?? NOTHING, snapshot);
     poll.latest = snapshot;
     const nowMs = this.#deps.clock.elapsedMs();
     for (const listener of poll.listeners) {
@@ -218,6 +219,3 @@ export class Live {
     outgoing.write(text);
   }
 }
-
-const everythingIn = ({ parts }: Snapshot): Record<string, string> =>
-  Object.fromEntries([...parts].map(([id, { text }]) => [id, text]));

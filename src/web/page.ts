@@ -63,10 +63,8 @@ export const refusalView = ({ status, message }: Refusal): View => ({
   isOver: true,
 });
 
-/** The texts of a view by the id of their element. */
-export interface Snapshot {
-  readonly parts: ReadonlyMap<string, RenderedPart>;
-}
+/** The parts of a view by the id of their element. */
+export type Snapshot = ReadonlyMap<string, RenderedPart>;
 
 interface RenderedPart {
   readonly text: string;
@@ -82,14 +80,14 @@ export async function snapshotOf({ parts }: View): Promise<Snapshot> {
       return [id, { text: await render(content), pieces: new Map(texts) }] as const;
     }),
   );
-  return { parts: new Map(rendered) };
+  return new Map(rendered);
 }
 
 /** Returns the elements that a page with the snapshot `before` needs, by id. */
 export function changesSince(before: Snapshot, after: Snapshot): Record<string, string> {
   const changes: Record<string, string> = {};
-  for (const [id, part] of after.parts) {
-    const old = before.parts.get(id);
+  for (const [id, part] of after) {
+    const old = before.get(id);
     if (old?.text === part.text) continue;
     if (old !== undefined && part.pieces.size > 0 && haveSameKeys(old.pieces, part.pieces)) {
       for (const [pieceId, text] of part.pieces) {

@@ -250,7 +250,7 @@ function askIn(dialog, button) {
  * @param {string} id
  * @param {string} text
  */
-function write(id, text) {
+export function write(id, text) {
   const element = document.getElementById(id);
   if (element !== null) element.textContent = text;
 }

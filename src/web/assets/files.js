@@ -1,5 +1,5 @@
 /** The page of files: uploads, and the first lines of a file. */
-import { note, refusalOf } from "./actions.js";
+import { note, refusalOf, write } from "./actions.js";
 import { takeDrops, uploadIn } from "./upload.js";
 import { visible } from "./visible.js";
 
@@ -56,13 +56,4 @@ async function preview(id) {
   write("preview-title", id);
   write("preview-text", visible(lines) || "The file is empty.");
   dialog.showModal();
-}
-
-/**
- * @param {string} id
- * @param {string} text
- */
-function write(id, text) {
-  const element = document.getElementById(id);
-  if (element !== null) element.textContent = text;
 }

@@ -1,5 +1,5 @@
 /** The form for a new key, which is shown once. */
-import { callApi } from "./actions.js";
+import { callApi, write } from "./actions.js";
 import { serverNowMs } from "./times.js";
 
 const DAY_SECONDS = 86_400;
@@ -44,12 +44,3 @@ dialog.addEventListener("close", () => {
   write("made-key", "");
   document.getElementById("copy-key")?.removeAttribute("data-copy");
 });
-
-/**
- * @param {string} id
- * @param {string} text
- */
-function write(id, text) {
-  const element = document.getElementById(id);
-  if (element !== null) element.textContent = text;
-}

@@ -2,7 +2,7 @@
  * The table of lines: question beside answer, with the whole line one click away. What clients and models wrote only ever
  * becomes the text of an element.
  */
-import { callApi } from "./actions.js";
+import { callApi, write } from "./actions.js";
 import { visible } from "./visible.js";
 
 /**
@@ -244,13 +244,4 @@ async function showExamples(button) {
     }
   }
   document.getElementById("examples")?.replaceChildren(answer.ok ? list : answer.message);
-}
-
-/**
- * @param {string} id
- * @param {string} text
- */
-function write(id, text) {
-  const element = document.getElementById(id);
-  if (element !== null) element.textContent = text;
 }
