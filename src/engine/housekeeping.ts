@@ -9,7 +9,13 @@ import type { Fleet } from "./fleet.ts";
 import type { Loops } from "./loops.ts";
 import { purgeProjects } from "./purging.ts";
 import { endQuotaPauses, type QuotaPausesDeps } from "./quota-pauses.ts";
-import { ORPHAN_SWEEP_EVERY_MS, type SweeperDeps, sweep, sweepOrphans } from "./sweeper.ts";
+import {
+  ORPHAN_SWEEP_EVERY_MS,
+  type SweeperDeps,
+  type SweepPlaces,
+  sweep,
+  sweepOrphans,
+} from "./sweeper.ts";
 
 const SWEEP_EVERY_MS = 60_000;
 
@@ -46,8 +52,9 @@ export function startHousekeeping(
     await endQuotaPauses(deps, { nowMs: fleet.nowMs, isDraining: () => loops.isDraining });
     return false;
   });
-  keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(deps));
-  keepHouse("purge", pollEveryMs, () => purgeProjects(deletedProjects(), deps));
+  const places: SweepPlaces = {};
+  keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(deps, places));
+  keepHouse("purge", pollEveryMs, () => purgeProjects(deletedProjects(), deps, places));
   keepHouse("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(deps));
   fleet.onDuty(() => {
     forecaster.forget();

@@ -1,6 +1,6 @@
 /** Deletes the data of projects that operators deleted, until nothing is left. */
 import type { Store } from "../store/store.ts";
-import { removeEach, type SweeperDeps, sweep } from "./sweeper.ts";
+import { removeEach, type SweeperDeps, type SweepPlaces, sweep } from "./sweeper.ts";
 
 type PurgingDeps = SweeperDeps & {
   readonly store: Pick<Store, "purgeProject" | "closeUnheldChunks">;
@@ -13,10 +13,11 @@ type PurgingDeps = SweeperDeps & {
 export async function purgeProjects(
   projects: readonly string[],
   deps: SweeperDeps,
+  places: SweepPlaces = {},
 ): Promise<boolean> {
   let hasMore = false;
   await removeEach(projects, deps.log, async (name) => {
-    const { before, left } = await purgeRound(name, deps);
+    const { before, left } = await purgeRound(name, deps, places);
     if (left > 0 && left < before) hasMore = true;
   });
   return hasMore;
@@ -24,12 +25,12 @@ export async function purgeProjects(
 
 /** Runs a round for one project, and resolves to the number of things that are left. */
 export const purgeOnce = async (name: string, deps: PurgingDeps): Promise<number> =>
-  (await purgeRound(name, deps)).left;
+  (await purgeRound(name, deps, {})).left;
 
-async function purgeRound(name: string, deps: PurgingDeps) {
+async function purgeRound(name: string, deps: PurgingDeps, places: SweepPlaces) {
   const before = await deps.store.purgeProject(name);
   if (before === 0) return { before, left: 0 };
   await deps.store.closeUnheldChunks();
-  while (await sweep(deps));
+  while (await sweep(deps, places));
   return { before, left: await deps.store.purgeProject(name) };
 }

@@ -9,6 +9,7 @@
  * refuses the commit that would name the blob. The deletion is therefore safe at any later time, whichever process
  * carries it out.
  */
+import type { BatchId, FileId, UploadId } from "../batch/batch.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import { isDamaged } from "../store/failures.ts";
@@ -33,62 +34,97 @@ const ORPHAN_PREFIXES = ["files/", "parts/", "journal/", "deliveries/"];
  */
 export const ORPHAN_SWEEP_EVERY_MS = 60 * 60 * 1000;
 
-/** Clears one page of finished data; returns true when there may be more. */
-export async function sweep(deps: SweeperDeps): Promise<boolean> {
+/**
+ * The last thing of each kind that could not be removed. The next page begins behind it, so that things that nothing removes,
+ * as in a bucket that refuses it, do not keep those behind them. After the last page it begins anew.
+ */
+export interface SweepPlaces {
+  deleted?: BatchId;
+  journals?: BatchId;
+  files?: FileId;
+  parts?: UploadId;
+}
+
+/** Clears one page of finished data of each kind; returns true when there may be more that can be removed. */
+export async function sweep(deps: SweeperDeps, places: SweepPlaces): Promise<boolean> {
   await deps.store.forgetIdempotencyKeys();
   await deps.store.forgetTombstones();
   await deps.store.forgetUploads();
-  const counts = [
-    await deps.store.settleOverlookedDeliveries(PAGE),
-    await sweepDeleted(deps),
-    await sweepJournals(deps),
-    await sweepFiles(deps),
-    await sweepParts(deps),
-    await sweepRevoked(deps),
+  const haveMore = [
+    (await deps.store.settleOverlookedDeliveries(PAGE)) === PAGE,
+    await sweepDeleted(deps, places),
+    await sweepJournals(deps, places),
+    await sweepFiles(deps, places),
+    await sweepParts(deps, places),
+    (await sweepRevoked(deps)) === PAGE,
   ];
-  return counts.includes(PAGE);
+  return haveMore.includes(true);
 }
 
-async function sweepJournals({ store, blobs, log }: SweeperDeps): Promise<number> {
-  return removeEach(await store.listBatchesToTidy(PAGE), log, async (batchId) => {
+/** Sets the place of a kind after a page of it. A page of which nothing went is not followed at once: the next may be the same. */
+function passOn<Kind extends keyof SweepPlaces>(
+  places: SweepPlaces,
+  kind: Kind,
+  { page, removed }: { page: readonly SweepPlaces[Kind][]; removed: ReadonlySet<unknown> },
+): boolean {
+  const isFull = page.length === PAGE;
+  const last = page.findLast((thing) => !removed.has(thing));
+  if (!isFull) delete places[kind];
+  else if (last !== undefined) places[kind] = last;
+  return isFull && removed.size > 0;
+}
+
+async function sweepJournals(
+  { store, blobs, log }: SweeperDeps,
+  places: SweepPlaces,
+): Promise<boolean> {
+  const page = await store.listBatchesToTidy(PAGE, places.journals);
+  const removed = await removeEach(page, log, async (batchId) => {
     await blobs.deleteAll(journalPrefix(batchId));
     await store.forgetChunks(batchId);
     log.debug({ batch: batchId }, "journal.removed");
   });
+  return passOn(places, "journals", { page, removed });
 }
 
 /** Removes deleted batches. */
-async function sweepDeleted({ store, blobs, log }: SweeperDeps): Promise<number> {
-  return removeEach(await store.listDeletedBatches(PAGE), log, async (batchId) => {
+async function sweepDeleted(
+  { store, blobs, log }: SweeperDeps,
+  places: SweepPlaces,
+): Promise<boolean> {
+  const page = await store.listDeletedBatches(PAGE, places.deleted);
+  const removed = await removeEach(page, log, async (batchId) => {
     await blobs.deleteAll(journalPrefix(batchId));
     await store.forgetBatch(batchId);
     log.debug({ batch: batchId }, "batch.removed");
   });
+  return passOn(places, "deleted", { page, removed });
 }
 
-async function sweepFiles(deps: SweeperDeps): Promise<number> {
+async function sweepFiles(deps: SweeperDeps, places: SweepPlaces): Promise<boolean> {
   const { store, log } = deps;
-  const files = await store.listUnusedFiles(PAGE);
-  const deletedKeys = await deleteBlobs(
-    files.map(({ blobKey }) => blobKey),
-    deps,
-  );
+  const files = await store.listUnusedFiles(PAGE, places.files);
+  const blobKeys = files.map(({ blobKey }) => blobKey);
+  const deletedKeys = await deleteBlobs(blobKeys, deps);
   const deleted = files.filter(({ blobKey }) => deletedKeys.has(blobKey)).map(({ id }) => id);
-  const pages = deleted.length === 0 ? [] : [deleted];
-  const removedCount = await removeEach(pages, log, (page) => store.forgetFiles(page));
-  if (removedCount === 0) return 0;
-  for (const file of deleted) log.debug({ file }, "file.removed");
-  return deleted.length;
+  const removed = await removeTogether(deleted, log, (ids) => store.forgetFiles(ids));
+  for (const file of removed) log.debug({ file }, "file.removed");
+  return passOn(places, "files", { page: files.map(({ id }) => id), removed });
 }
 
-async function sweepParts({ store, blobs, log }: SweeperDeps): Promise<number> {
-  return removeEach(await store.listUploadsToTidy(PAGE), log, async (uploadId) => {
+async function sweepParts(
+  { store, blobs, log }: SweeperDeps,
+  places: SweepPlaces,
+): Promise<boolean> {
+  const page = await store.listUploadsToTidy(PAGE, places.parts);
+  const removed = await removeEach(page, log, async (uploadId) => {
     for await (const parts of store.partPages(uploadId)) {
       await blobs.delete(...parts.map(({ blobKey }) => blobKey));
     }
     await store.forgetParts(uploadId);
     log.debug({ upload: uploadId }, "upload.parts_removed");
   });
+  return passOn(places, "parts", { page, removed });
 }
 
 /** Removes the blobs that vanished writers had declared. */
@@ -101,24 +137,39 @@ async function sweepRevoked(deps: SweeperDeps): Promise<number> {
   return keys.length;
 }
 
-/** Returns how many could be removed. */
+/** Returns what could be removed. */
 export async function removeEach<T>(
   things: readonly T[],
   log: Log,
   remove: (thing: T) => Promise<void>,
-): Promise<number> {
-  let removedCount = 0;
+): Promise<ReadonlySet<T>> {
+  const removed = new Set<T>();
   for (const thing of things) {
     try {
       await remove(thing);
-      removedCount++;
+      removed.add(thing);
     } catch (err) {
       // What was read before the damage was found says nothing either.
       if (isDamaged(err)) throw err;
       log.error({ thing, err }, "sweep.failed");
     }
   }
-  return removedCount;
+  return removed;
+}
+
+/** Removes all in one call. If that fails, it removes each by itself, so that one cannot hold up the others. */
+async function removeTogether<T>(
+  things: readonly T[],
+  log: Log,
+  remove: (things: readonly T[]) => Promise<void>,
+): Promise<ReadonlySet<T>> {
+  if (things.length === 0) return new Set();
+  try {
+    await remove(things);
+    return new Set(things);
+  } catch {
+    return removeEach(things, log, (thing) => remove([thing]));
+  }
 }
 
 /** Deletes all garbage, which a crash leaves behind. */
@@ -143,21 +194,5 @@ async function deleteGarbage(keys: readonly string[], deps: SweeperDeps): Promis
   for (const blob of deletedKeys) deps.log.info({ blob }, "orphan.removed");
 }
 
-/** Deletes all blobs in one call. If that fails, it deletes each by itself, so one blob cannot hold up the others. */
-async function deleteBlobs(
-  keys: readonly string[],
-  { blobs, log }: SweeperDeps,
-): Promise<ReadonlySet<string>> {
-  if (keys.length === 0) return new Set();
-  try {
-    await blobs.delete(...keys);
-    return new Set(keys);
-  } catch {
-    const deletedKeys = new Set<string>();
-    await removeEach(keys, log, async (key) => {
-      await blobs.delete(key);
-      deletedKeys.add(key);
-    });
-    return deletedKeys;
-  }
-}
+const deleteBlobs = (keys: readonly string[], { blobs, log }: SweeperDeps) =>
+  removeTogether(keys, log, (some) => blobs.delete(...some));

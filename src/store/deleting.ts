@@ -11,8 +11,8 @@ export interface DeletingStore {
     batch: ScopedId<"batch">,
     options: { readonly withInput: boolean },
   ): Promise<boolean>;
-  /** Lists deleted batches without open chunks and deliveries, for which nothing can be written any more. */
-  listDeletedBatches(limit: number): Promise<BatchId[]>;
+  /** Lists deleted batches without open chunks and deliveries, for which nothing can be written any more, behind `after`. */
+  listDeletedBatches(limit: number, after?: BatchId): Promise<BatchId[]>;
   /** Removes all rows of a batch that {@link listDeletedBatches} has listed, and whose journal was deleted. */
   forgetBatch(batchId: BatchId): Promise<void>;
   /** Drops the tombstones of all lists that are older than 24 hours: see `tombstones.ts`. */

@@ -29,8 +29,8 @@ export interface FileStore {
   deleteFileIfPresent(file: ScopedId<"file">): Promise<boolean>;
   /** Deletes expired files as {@link deleteFileIfPresent} does, one page a call. Returns none when none are left. */
   deleteExpiredFiles(): Promise<FileId[]>;
-  /** Lists deleted files that no open batch reads any more. */
-  listUnusedFiles(limit: number): Promise<StoredFile[]>;
+  /** Lists deleted files that no open batch reads any more, from the one behind `after` on. */
+  listUnusedFiles(limit: number, after?: FileId): Promise<StoredFile[]>;
   /** Forgets deleted files whose blobs were deleted, in one commit: each commit is a sync, for which the event loop waits on SQLite. */
   forgetFiles(ids: readonly FileId[]): Promise<void>;
 }

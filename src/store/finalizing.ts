@@ -95,9 +95,9 @@ export interface FinalizingStore {
   endWithoutResultsIfLeased(lease: BatchLease, failure: BatchFailure): Promise<boolean>;
   /**
    * Lists final batches that still have chunk rows, and so may have journal blobs. Where a failover may take back the
-   * commit that ended a batch, it is listed a minute later.
+   * commit that ended a batch, it is listed a minute later. The list begins behind `after`.
    */
-  listBatchesToTidy(limit: number): Promise<BatchId[]>;
+  listBatchesToTidy(limit: number, after?: BatchId): Promise<BatchId[]>;
   /** Deletes the chunk and segment rows of a final batch. */
   forgetChunks(batchId: BatchId): Promise<void>;
 }

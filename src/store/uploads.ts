@@ -68,8 +68,8 @@ export interface UploadStore {
   cancelUploadIfPending(upload: ScopedId<"upload">): Promise<boolean>;
   /** Moves pending uploads whose time is over to `expired`, one page a call. Returns none when none are left. */
   expireUploads(): Promise<UploadId[]>;
-  /** Uploads that are no longer pending and still have parts. */
-  listUploadsToTidy(limit: number): Promise<UploadId[]>;
+  /** Uploads that are no longer pending and still have parts, from the one behind `after` on. */
+  listUploadsToTidy(limit: number, after?: UploadId): Promise<UploadId[]>;
   /** Drops the part rows of an upload that is no longer pending. */
   forgetParts(uploadId: UploadId): Promise<void>;
   /** Drops ended uploads without parts whose time has been over for 24 hours. */

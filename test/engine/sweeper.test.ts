@@ -211,7 +211,7 @@ async function twoProcesses() {
   const writer = new BlobIntents(deps);
   const sweeper = { ...deps, intents: new BlobIntents(deps) };
   const sweepAll = async () => {
-    await sweep(sweeper);
+    await sweep(sweeper, {});
     await sweepOrphans(sweeper);
   };
   const keys = async () => {
@@ -339,6 +339,39 @@ test("an upload that a machine has slept through, beyond its intent, is no garba
   opened.blobs?.puts.open();
   expect(await service.text(await uploading)).toContain("line-3");
 });
+
+test("a hundred files that cannot be removed hold up none of those behind them", async () => {
+  await using service = await startTestService({ clock: new FakeClock() });
+  const { openai, events, dataDir } = service;
+  /** Each deletion begins a sweep. Twenty sweeps that come to nothing else are enough. */
+  const sweepUntilGone = async (file: string) => {
+    const enough = events.count("sweep.failed") + 20 * 100;
+    const isGone = () => events.count("file.removed", { file }) === 1;
+    while (!isGone() && events.count("sweep.failed") < enough) {
+      await openai.files.delete(await service.upload(chatLines(1)));
+    }
+    expect(isGone()).toBe(true);
+  };
+  const ids: string[] = [];
+  for (let i = 0; i < 102; i++) ids.push(await service.upload(chatLines(1)));
+  const [first = "", ...others] = ids.slice(0, 100);
+  for (const id of [first, ...others]) await putInTheWay(join(dataDir, "blobs/files", id));
+  for (const id of [first, ...others]) await openai.files.delete(id);
+  while (!events.all.some((each) => isAbout(each, others.at(-1) ?? ""))) await setImmediate();
+  for (const file of ids.slice(100)) {
+    await openai.files.delete(file);
+    await sweepUntilGone(file);
+  }
+
+  await rm(join(dataDir, "blobs/files", first), { recursive: true });
+  await sweepUntilGone(first);
+});
+
+/** Nothing removes a folder in the place of a file, as nothing removes what a bucket is told to keep. */
+async function putInTheWay(path: string): Promise<void> {
+  await rm(path);
+  await mkdir(join(path, "kept"), { recursive: true });
+}
 
 /** Blobs that cannot be deleted until `relent` is called, as on a disk with errors. */
 class StubbornBlobs extends GatedBlobs {

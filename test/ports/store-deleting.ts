@@ -178,6 +178,7 @@ function testOpen(open: OpenStore): void {
     expect(renewal.lostBatches).toEqual([lease]);
     expect(await store.claimBatchToFinalize(claimBy("other"))).toBeNull();
     expect(await store.listDeletedBatches(10)).toEqual([validated.id, finalized.id]);
+    expect(await store.listDeletedBatches(10, validated.id)).toEqual([finalized.id]);
     expect(await store.findFile({ project: PROJECT, id: output.id })).toBeNull();
   });
 

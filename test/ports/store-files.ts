@@ -176,10 +176,13 @@ function testDeletion(open: OpenStore): void {
     await store.deleteFileIfPresent({ project: PROJECT, id: second.id });
     expect(await store.listUnusedFiles(10)).toEqual([first, second]);
     expect(await store.listUnusedFiles(1)).toEqual([first]);
+    expect(await store.listUnusedFiles(10, first.id)).toEqual([second]);
     expect(await store.findGarbage([first.blobKey])).toEqual([]);
 
     await store.forgetFiles([first.id]);
-    expect(await store.listUnusedFiles(10)).toEqual([second]);
+    for (const after of [undefined, first.id]) {
+      expect(await store.listUnusedFiles(10, after)).toEqual([second]);
+    }
     expect(await store.findGarbage([first.blobKey])).toEqual([first.blobKey]);
   });
 

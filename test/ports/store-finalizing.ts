@@ -173,6 +173,7 @@ function testTidying(open: OpenStore): void {
     }
     at(store, SETTLED_MS);
     expect(await store.listBatchesToTidy(2)).toEqual(ids.slice(0, 2));
+    expect(await store.listBatchesToTidy(2, ids[0])).toEqual(ids.slice(1));
   });
 
   test("the chunks of an open batch cannot be forgotten", async () => {

@@ -279,6 +279,7 @@ function testTidying(open: OpenStore): void {
     const ids = uploads.map(({ id }) => id);
     expect(await store.listUploadsToTidy(2)).toEqual(ids.slice(0, 2));
     expect(await store.listUploadsToTidy(10)).toEqual(ids);
+    expect(await store.listUploadsToTidy(10, ids[0])).toEqual(ids.slice(1));
   });
 
   test("the parts of a pending upload cannot be forgotten", async () => {

@@ -4,6 +4,7 @@
  */
 import type { BatchId, ScopedId } from "../../batch/batch.ts";
 import type { DeletingStore } from "../deleting.ts";
+import { isBehind } from "./behind.ts";
 import { isDeleted, isListed, isOpenChunk, isOpenDelivery } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { endDeliveries } from "./deliveries.ts";
@@ -52,12 +53,12 @@ export class PostgresDeleting {
     });
   }
 
-  async listDeleted(limit: number): Promise<BatchId[]> {
+  async listDeleted(limit: number, after?: BatchId): Promise<BatchId[]> {
     const rows = await this.#db.read((db) =>
       db
         .select({ id: batches.id })
         .from(batches)
-        .where(isOver)
+        .where(and(isOver, isBehind(batches, after)))
         .orderBy(batches.sequence)
         .limit(limit),
     );

@@ -6,6 +6,7 @@ import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
 import { assertRoomForFile, boundsFiles, type FileQuotas, type StoredSums } from "../quotas.ts";
 import { fileFromRow } from "../rows.ts";
+import { isBehind } from "./behind.ts";
 import {
   isDeleted,
   isFileThatMayExpire,
@@ -111,7 +112,7 @@ export class PostgresFiles {
    * A batch reads its input from its start to its end, and during its validation. A batch that waits for validation does
    * not count: its claimer will find the file deleted.
    */
-  async listUnused(limit: number): Promise<StoredFile[]> {
+  async listUnused(limit: number, after?: FileId): Promise<StoredFile[]> {
     const isRead = sql`(exists (
       select 1 from batches
       where input_file_id = files.id and batches.project = files.project and ${isOpenBatch}
@@ -124,7 +125,7 @@ export class PostgresFiles {
       db
         .select()
         .from(files)
-        .where(and(isDeleted, sql`not ${isRead}`))
+        .where(and(isDeleted, sql`not ${isRead}`, isBehind(files, after)))
         .orderBy(files.sequence)
         .limit(limit),
     );

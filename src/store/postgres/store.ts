@@ -151,7 +151,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     listFiles: (query) => files.list(query, now()),
     deleteFileIfPresent: (file) => files.deleteIfPresent(file, now()),
     deleteExpiredFiles: () => files.deleteExpired(now()),
-    listUnusedFiles: (limit) => files.listUnused(limit),
+    listUnusedFiles: (limit, after) => files.listUnused(limit, after),
     forgetFiles: (ids) => files.forget(ids, now()),
 
     insertUpload: (upload, receipt) => uploads.insert(upload, receipt),
@@ -162,7 +162,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
       uploads.completeIfPending(upload, { file, ...terms }, now()),
     cancelUploadIfPending: (upload) => uploads.cancelIfPending(upload),
     expireUploads: () => uploads.expire(now()),
-    listUploadsToTidy: (limit) => uploads.listToTidy(limit),
+    listUploadsToTidy: (limit, after) => uploads.listToTidy(limit, after),
     forgetParts: (uploadId) => uploads.forgetParts(uploadId),
     forgetUploads: () => uploads.forgetOld(now()),
 
@@ -343,7 +343,7 @@ const chunkMethods = (chunks: PostgresChunks, now: Now) =>
 const deletingMethods = (deleting: PostgresDeleting, now: Now) =>
   ({
     deleteBatchIfPresent: (batch, options) => deleting.deleteIfPresent(batch, options, now()),
-    listDeletedBatches: (limit) => deleting.listDeleted(limit),
+    listDeletedBatches: (limit, after) => deleting.listDeleted(limit, after),
     forgetBatch: (batchId) => deleting.forget(batchId, now()),
     forgetTombstones: () => deleting.forgetTombstones(now()),
   }) satisfies DeletingStore;
@@ -359,6 +359,6 @@ const finalizingMethods = (finalizing: PostgresFinalizing, tidying: PostgresTidy
     endWithoutResultsIfLeased: (lease, failure) =>
       finalizing.endWithoutResultsIfLeased(lease, failure, now()),
     finishBatchIfLeased: (lease, result) => finalizing.finishIfLeased(lease, result, now()),
-    listBatchesToTidy: (limit) => tidying.listToTidy(limit, now()),
+    listBatchesToTidy: (limit, after) => tidying.listToTidy(limit, now(), after),
     forgetChunks: (batchId) => tidying.forgetChunks(batchId),
   }) satisfies Partial<Store>;

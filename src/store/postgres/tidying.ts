@@ -1,5 +1,6 @@
 /** The removal of the chunk and segment rows of final batches. */
 import type { BatchId } from "../../batch/batch.ts";
+import { isBehind } from "./behind.ts";
 import { isFinalBatch, isToTidy } from "./conditions.ts";
 import type { Database } from "./database.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";
@@ -24,12 +25,14 @@ export class PostgresTidying {
     this.#db = db;
   }
 
-  async listToTidy(limit: number, now: SQL): Promise<BatchId[]> {
+  async listToTidy(limit: number, now: SQL, after?: BatchId): Promise<BatchId[]> {
     const rows = await this.#db.read((db) =>
       db
         .select({ id: batches.id })
         .from(batches)
-        .where(and(isToTidy, sql`${endedAtMs} <= ${now} - ${KEPT_MS}::bigint`))
+        .where(
+          and(isToTidy, sql`${endedAtMs} <= ${now} - ${KEPT_MS}::bigint`, isBehind(batches, after)),
+        )
         .orderBy(batches.sequence)
         .limit(limit),
     );

@@ -8,6 +8,7 @@ import type { Receipt } from "../idempotency.ts";
 import { assertRoomForPart, type ByteQuota } from "../quotas.ts";
 import { partFromRow, uploadFromRow } from "../rows.ts";
 import { type CompletionTerms, UPLOAD_KEPT_MS, type Upload, type UploadPart } from "../uploads.ts";
+import { isBehind } from "./behind.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import type { Database } from "./database.ts";
 import { and, eq, gt, type SQL, sql } from "./drizzle.ts";
@@ -127,12 +128,12 @@ export class PostgresUploads {
     return expired.map(({ id }) => id);
   }
 
-  async listToTidy(limit: number): Promise<UploadId[]> {
+  async listToTidy(limit: number, after?: UploadId): Promise<UploadId[]> {
     const rows = await this.#db.read((db) =>
       db
         .select({ id: uploads.id })
         .from(uploads)
-        .where(isUploadToTidy)
+        .where(and(isUploadToTidy, isBehind(uploads, after)))
         .orderBy(uploads.sequence)
         .limit(limit),
     );

@@ -5,6 +5,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId, ScopedId, UntrustedId } from "../../batch/batch.ts";
 import type { DeletingStore } from "../deleting.ts";
+import { isBehind } from "./behind.ts";
 import { isDeleted, isListed, isOpenChunk, isOpenDelivery } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { endDeliveries } from "./deliveries.ts";
@@ -88,11 +89,11 @@ export class SqliteDeleting {
     });
   }
 
-  listDeleted(limit: number): BatchId[] {
+  listDeleted(limit: number, after?: BatchId): BatchId[] {
     return this.#db
       .select({ id: batches.id })
       .from(batches)
-      .where(isOver)
+      .where(and(isOver, isBehind(batches, after)))
       .orderBy(batches.sequence)
       .limit(limit)
       .all()

@@ -6,6 +6,7 @@ import type { Receipt } from "../idempotency.ts";
 import type { Page } from "../page.ts";
 import { assertRoomForFile, boundsFiles, type FileQuotas, type StoredSums } from "../quotas.ts";
 import { fileFromRow } from "../rows.ts";
+import { isBehind } from "./behind.ts";
 import {
   isDeleted,
   isFileThatMayExpire,
@@ -155,7 +156,7 @@ export class SqliteFiles {
    * Lists deleted files that no batch reads. A batch reads its input while it is validated and from its start to its
    * end. A batch that only waits for validation does not count: its claimer will find the file deleted.
    */
-  listUnused(limit: number): StoredFile[] {
+  listUnused(limit: number, after?: FileId): StoredFile[] {
     const isRead = sql`(exists (
       select 1 from batches
       where input_file_id = files.id and batches.project = files.project and ${isOpenBatch}
@@ -167,7 +168,7 @@ export class SqliteFiles {
     return this.#db
       .select()
       .from(files)
-      .where(and(isDeleted, sql`not ${isRead}`))
+      .where(and(isDeleted, sql`not ${isRead}`, isBehind(files, after)))
       .orderBy(files.sequence)
       .limit(limit)
       .all()

@@ -209,7 +209,7 @@ const fileMethods = (files: SqliteFiles, now: Now) =>
     listFiles: async (query) => files.list(query, now()),
     deleteFileIfPresent: async (file) => files.deleteIfPresent(file, now()),
     deleteExpiredFiles: async () => files.deleteExpired(now()),
-    listUnusedFiles: async (limit) => files.listUnused(limit),
+    listUnusedFiles: async (limit, after) => files.listUnused(limit, after),
     forgetFiles: async (ids) => files.forget(ids, now()),
   }) satisfies FileStore;
 
@@ -223,7 +223,7 @@ const uploadMethods = (uploads: SqliteUploads, now: Now) =>
       uploads.completeIfPending(upload, { file, ...terms }, now()),
     cancelUploadIfPending: async (upload) => uploads.cancelIfPending(upload),
     expireUploads: async () => uploads.expire(now()),
-    listUploadsToTidy: async (limit) => uploads.listToTidy(limit),
+    listUploadsToTidy: async (limit, after) => uploads.listToTidy(limit, after),
     forgetParts: (uploadId) => uploads.forgetParts(uploadId),
     forgetUploads: () => uploads.forgetOld(now()),
   }) satisfies UploadStore;
@@ -368,7 +368,7 @@ const chunkMethods = (chunks: SqliteChunks, now: Now) =>
 const deletingMethods = (deleting: SqliteDeleting, now: Now) =>
   ({
     deleteBatchIfPresent: async (batch, options) => deleting.deleteIfPresent(batch, options, now()),
-    listDeletedBatches: async (limit) => deleting.listDeleted(limit),
+    listDeletedBatches: async (limit, after) => deleting.listDeleted(limit, after),
     forgetBatch: (batchId) => deleting.forget(batchId, now()),
     forgetTombstones: () => deleting.forgetTombstones(now()),
   }) satisfies DeletingStore;
@@ -384,6 +384,6 @@ const finalizingMethods = (finalizing: SqliteFinalizing, tidying: SqliteTidying,
     endWithoutResultsIfLeased: async (lease, failure) =>
       finalizing.endWithoutResultsIfLeased(lease, failure, now()),
     finishBatchIfLeased: (lease, result) => finalizing.finishIfLeased(lease, result, now()),
-    listBatchesToTidy: async (limit) => tidying.listToTidy(limit),
+    listBatchesToTidy: async (limit, after) => tidying.listToTidy(limit, after),
     forgetChunks: (batchId) => tidying.forgetChunks(batchId),
   }) satisfies Partial<Store>;

@@ -1,6 +1,7 @@
 /** The removal of the chunk and segment rows of final batches. */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId } from "../../batch/batch.ts";
+import { isBehind } from "./behind.ts";
 import { isFinalBatch, isToTidy } from "./conditions.ts";
 import { type Db, writeUnsynced } from "./database.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
@@ -50,11 +51,11 @@ export class SqliteTidying {
     this.#statements = prepareStatements(db);
   }
 
-  listToTidy(limit: number): BatchId[] {
+  listToTidy(limit: number, after?: BatchId): BatchId[] {
     return this.#db
       .select({ id: batches.id })
       .from(batches)
-      .where(isToTidy)
+      .where(and(isToTidy, isBehind(batches, after)))
       .orderBy(batches.sequence)
       .limit(limit)
       .all()

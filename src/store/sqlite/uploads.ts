@@ -9,6 +9,7 @@ import type { Receipt } from "../idempotency.ts";
 import { assertRoomForPart, type ByteQuota } from "../quotas.ts";
 import { partFromRow, uploadFromRow } from "../rows.ts";
 import { type CompletionTerms, UPLOAD_KEPT_MS, type Upload, type UploadPart } from "../uploads.ts";
+import { isBehind } from "./behind.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, eq, gt, sql } from "./drizzle.ts";
@@ -129,11 +130,11 @@ export class SqliteUploads {
       .map(({ id }) => id);
   }
 
-  listToTidy(limit: number): UploadId[] {
+  listToTidy(limit: number, after?: UploadId): UploadId[] {
     return this.#db
       .select({ id: uploads.id })
       .from(uploads)
-      .where(isUploadToTidy)
+      .where(and(isUploadToTidy, isBehind(uploads, after)))
       .orderBy(uploads.sequence)
       .limit(limit)
       .all()
