@@ -44,6 +44,10 @@ export const lookupOnce = ((host: string, options: LookupOptions, callback: Call
   });
 }) as Lookup;
 
+/** The error for an alias of a name that has no address: its name servers know it, so none of them reports a failure. */
+const noAddress = (host: string): NodeJS.ErrnoException =>
+  Object.assign(new Error(`${host} has no address`), { code: NODATA });
+
 /** It allows two questions to each name server, within the time of a connection. */
 const PATIENCE = { timeout: 1_000, tries: 2 };
 
@@ -63,7 +67,7 @@ export function lookupInDns(
     else if (error.code !== NODATA || failure === null) failure = error;
     if (--left > 0) return;
     const addresses = answers.flat();
-    callback(addresses.length > 0 ? null : failure, addresses);
+    callback(addresses.length > 0 ? null : (failure ?? noAddress(host)), addresses);
   };
   resolver.resolve4(host, answered(4));
   resolver.resolve6(host, answered(6));

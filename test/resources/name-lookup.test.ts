@@ -36,6 +36,9 @@ test("the name of a target is looked up once for all lines that wait for it, and
   }
 });
 
+/** An alias of a name without an address, in place of an address. */
+const ALIAS = "alias";
+
 /** A name server that knows the address of some names, and is silent about all others. */
 async function startNameServer(known: Readonly<Record<string, string>>) {
   const server = createSocket("udp4");
@@ -46,11 +49,13 @@ async function startNameServer(known: Readonly<Record<string, string>>) {
     const address = known[name];
     if (address === undefined) return;
     const question = asked.subarray(12, end + 5);
-    const isFor4 = question.at(-3) === 1;
+    const isAnswered = address === ALIAS || question.at(-3) === 1;
     const header = Buffer.from(asked.subarray(0, 12));
-    header.set([0x81, 0x80, 0, 1, 0, isFor4 ? 1 : 0, 0, 0, 0, 0], 2);
-    const record = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, ...address.split(".").map(Number)];
-    server.send(Buffer.concat([header, question, Buffer.from(isFor4 ? record : [])]), port);
+    header.set([0x81, 0x80, 0, 1, 0, isAnswered ? 1 : 0, 0, 0, 0, 0], 2);
+    const found = address === ALIAS ? [1, 0x78, 0] : address.split(".").map(Number);
+    const type = address === ALIAS ? 5 : 1;
+    const record = [0xc0, 12, 0, type, 0, 1, 0, 0, 0, 60, 0, found.length, ...found];
+    server.send(Buffer.concat([header, question, Buffer.from(isAnswered ? record : [])]), port);
   });
   const { promise, resolve } = Promise.withResolvers<void>();
   server.bind(0, "127.0.0.1", resolve);
@@ -81,4 +86,11 @@ test("a name that a client chooses is found while the servers of many others are
   expect(new Set(await Promise.all(silent))).toEqual(new Set(["ETIMEOUT"]));
   // No thread of the process has waited for any of them.
   expect(held).toHaveLength(0);
+});
+
+test("a name that a client chooses, and that is an alias of nothing, is told to have no address", async () => {
+  await startNameServer({ "bucket.example": ALIAS });
+  const found = Promise.withResolvers<unknown[]>();
+  lookupInDns("bucket.example", { all: true }, (...result) => found.resolve(result));
+  expect(await found.promise).toEqual([expect.objectContaining({ code: "ENODATA" }), []]);
 });
