@@ -28,6 +28,11 @@ import { nextSignal, stop } from "./stop.ts";
 export async function serve(flags: Overrides, role: Role): Promise<number> {
   neverWaitForTerminals();
   const watch = await ConfigWatcher.from(configFile(flags));
+  let nudgeOthers = () => {};
+  process.on("SIGHUP", () => {
+    watch.ask();
+    nudgeOthers();
+  });
   const { loaded, warnings } = await lookAtFolders(loadConfig(flags), systemClock);
   if (!loaded.ok) return complainAbout(loaded.problems);
   const { config } = loaded;
@@ -36,11 +41,6 @@ export async function serve(flags: Overrides, role: Role): Promise<number> {
   const redact = (line: string) => redactor.text(line);
   const log = createRedactedLog(config.log_level, { redact, isForPeople: process.stderr.isTTY });
   const firstSignal = nextSignal();
-  let nudgeOthers = () => {};
-  process.on("SIGHUP", () => {
-    watch.ask();
-    nudgeOthers();
-  });
   const metrics = new Metrics();
   metrics.watchProcess();
   const started = await startRuntime({
