@@ -7,7 +7,7 @@
 import { isUtf8 } from "node:buffer";
 import { closeSync, openSync, readSync } from "node:fs";
 import { parseDocument } from "yaml";
-import { pathText } from "./problems.ts";
+import { pathText, yamlFault } from "./problems.ts";
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -58,26 +58,17 @@ function readBytes(path: string): Buffer {
 
 function parse(path: string, text: string, problems: string[]): unknown {
   const document = parseDocument(text, { logLevel: "error" });
-  const faults = document.errors.map(({ message }) => `${path}: ${headOf(message)}`);
+  const faults = document.errors.map(({ message }) => `${path}: ${yamlFault(message)}`);
   problems.push(...faults.slice(0, MAX_FAULTS));
   if (faults.length > 0) return {};
   try {
     return document.toJS() ?? {};
   } catch (cause) {
     // The aliases multiply: without this check a few lines would fill the memory.
-    problems.push(`${path}: ${headOf((cause as Error).message)}`);
+    problems.push(`${path}: ${yamlFault((cause as Error).message)}`);
     return {};
   }
 }
-
-/** Returns the fault and its place without the lines of the file that follow, which may hold secrets. */
-function headOf(message: string): string {
-  const head = (message.split("\n")[0] ?? "").replace(/:$/, "");
-  return STAR.test(head) ? `${head} (a text that begins with * needs quotes, as in "*")` : head;
-}
-
-/** Matches what YAML says of a star without quotes, such as `models: [*]`. */
-const STAR = /^(?:Alias cannot|Unresolved alias)/;
 
 interface Expansion {
   readonly env: Environment;

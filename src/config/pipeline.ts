@@ -10,7 +10,7 @@ import { SOURCE_LINES } from "../contract/batch-extension.ts";
 import { PRIORITIES } from "../contract/create-batch.ts";
 import { JsonObject } from "../contract/json-object.ts";
 import { DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
-import { pathText } from "./problems.ts";
+import { describeIssue, yamlFault } from "./problems.ts";
 
 const Name = z.string().regex(/^[\w.-]{1,64}$/, "expected letters, digits, dots and dashes");
 
@@ -52,20 +52,21 @@ export type Pipeline = z.infer<typeof PipelineFile>;
 export function parsePipeline(text: string): Pipeline | { readonly problems: readonly string[] } {
   const document = parseDocument(text);
   if (document.errors.length > 0) {
-    return { problems: document.errors.slice(0, 5).map(({ message }) => message) };
+    return { problems: document.errors.slice(0, 5).map(({ message }) => yamlFault(message)) };
   }
   let value: unknown;
   try {
     value = document.toJS({ maxAliasCount: MAX_ALIASES });
   } catch (error) {
     // An alias without its anchor, or a file of a few lines whose aliases would unfold to gigabytes.
-    return { problems: [(error as Error).message] };
+    return { problems: [yamlFault((error as Error).message)] };
   }
-  const parsed = PipelineFile.safeParse(value);
+  const parsed = PipelineFile.safeParse(value, { reportInput: true });
   if (parsed.success) return parsed.data;
-  return {
-    problems: parsed.error.issues.map(({ path, message }) =>
-      path.length === 0 ? message : `${pathText(path as (string | number)[])}: ${message}`,
-    ),
-  };
+  return { problems: parsed.error.issues.flatMap(problemsIn) };
 }
+
+const problemsIn = (issue: z.core.$ZodIssue): string[] =>
+  issue.path.length === 0 && issue.code !== "unrecognized_keys"
+    ? [issue.message]
+    : describeIssue(issue, PipelineFile);

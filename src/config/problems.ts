@@ -14,6 +14,15 @@ export const pathText = (path: readonly PropertyKey[]): string =>
     "",
   ) || "config";
 
+/** Returns a fault of YAML and its place without the lines of the file that follow, which may hold secrets. */
+export function yamlFault(message: string): string {
+  const head = (message.split("\n")[0] ?? "").replace(/:$/, "");
+  return STAR.test(head) ? `${head} (a text that begins with * needs quotes, as in "*")` : head;
+}
+
+/** Matches what YAML says of a star without quotes, such as `models: [*]`. */
+const STAR = /^(?:Alias cannot|Unresolved alias)/;
+
 export function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType): string[] {
   if (issue.code === "unrecognized_keys") {
     const known = keysAt(schema, issue.path);

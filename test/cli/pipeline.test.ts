@@ -137,6 +137,16 @@ test("faults of the file and of the data are told before anything is sent, and a
     code: 1,
     stderr: expect.stringContaining("unknown placeholder '{{foo}}'"),
   });
+  expect(await run("name: bad\nsteps: [{name: a", "{}\n")).toMatchObject({
+    code: 1,
+    stderr: expect.stringMatching(
+      /^batchd: bad\.yaml is no pipeline: [^\n\\]+ at line 2, column \d+(?:; [^\n\\]+)?\n$/,
+    ),
+  });
+  expect(await run("name: bad\nsteps: [{nam: a, template: {}}]", "{}\n")).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining("steps[0].nam: unknown key, did you mean name?"),
+  });
   const bomb = [..."bcdefghij"].map(
     (name, i) => `${name}: &${name} [${Array(9).fill(`*${"abcdefghij"[i]}`)}]`,
   );
