@@ -20,6 +20,7 @@ const HINTS = {
   array: `LINE is or begins an array. ${ONE_EACH} Leave out the brackets around the objects and the commas between them.`,
   broken_object: `LINE begins a JSON object that does not end there as JSON. ${ONE_EACH} Write each without line breaks inside, and check its quotes and commas.`,
   no_object: `LINE is JSON, but not an object. ${ONE_EACH}`,
+  file_name: `LINE is the name of a file and not what is in it. With curl, the name needs an @ before it: -F file=@NAME`,
   table: `LINE looks like CSV. ${ONE_EACH}`,
   no_json: `LINE is not JSON. ${ONE_EACH}`,
 } as const;
@@ -38,8 +39,13 @@ export function judgeFirstLine(line: Buffer): FirstLine {
   const isWhole = isJson(text);
   if (isObjectAt(text, start)) return isWhole ? "object" : "broken_object";
   if (isWhole) return "no_object";
-  return looksLikeTable(text.toString("latin1")) ? "table" : "no_json";
+  const words = text.toString("latin1");
+  if (FILE_NAME.test(words)) return "file_name";
+  return looksLikeTable(words) ? "table" : "no_json";
 }
+
+/** What curl sends where the @ before the name of the file was forgotten. */
+const FILE_NAME = /^[^\s{}[\],;"]{1,1000}\.(?:jsonl|ndjson|json|txt)(?:\.gz|\.zst)?\s*$/i;
 
 /** A line with a separator may be a table. A piece of JSON has commas too, but nearly always a brace or a bracket. */
 const looksLikeTable = (text: string) => /[,;\t]/.test(text) && !/[{}[\]]/.test(text);

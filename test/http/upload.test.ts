@@ -146,6 +146,11 @@ describe("an upload of batch input is refused", () => {
 
   test.each([
     ["with blank lines only", "\n\r\n \n", notJsonl("The file has only blank lines.")],
+    [
+      "that is a name in place of its file",
+      "./data/in.jsonl",
+      notJsonl("Line 1 is the name of a file"),
+    ],
     ["that is CSV", "id,prompt\n1,Hi\n", notJsonl("Line 1 looks like CSV.")],
     ["that ends inside a character", `${LINE}{"a":"\xe2\x82`, NOT_UTF8],
   ])("%s", async (_case, content, message) => {
