@@ -30,11 +30,12 @@ export class InVain {
     const { reason, upstream_error: error } = more?.waiting ?? {};
     if (upstream === undefined) return null;
     if (reason !== "refused_credentials" && reason !== "wrong_address") return null;
-    if (SAID_BY_THE_API.test(error ?? "")) return "";
-    if (reason === "refused_credentials") return null;
+    const isSaidByTheApi = SAID_BY_THE_API.test(error ?? "");
+    if (reason === "refused_credentials") return isSaidByTheApi ? "" : null;
     this.#address ??= this.#findAddress(upstream);
     const address = await this.#address;
-    return address === null ? null : `. The API is at --upstream ${address}`;
+    if (address !== null) return `. The API is at --upstream ${address}`;
+    return isSaidByTheApi ? "" : null;
   }
 
   /** Asks where people mean the API to be who have left out `/v1`, or written the endpoint behind it. */

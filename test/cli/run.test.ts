@@ -14,6 +14,7 @@ import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
 import { runCommand } from "../support/command.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { GOOD, refusal } from "../support/given.ts";
 import { BatchdProcess, MAIN } from "../support/process.ts";
 import { chatLine, chatLines } from "../support/service.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";
@@ -224,6 +225,23 @@ test("a run whose key or address is wrong from the start ends, and says where th
     expect(said).toContain(`The API is at --upstream ${upstream.url}.`);
   }
   expect((await runCommand(argsOf(input, output), ENV)).code).toBe(0);
+});
+
+test("a run without the /v1 of its model server names the address where the API is, also where the server refuses in the words of the API", async () => {
+  const error = { message: "Invalid URL", type: "invalid_request_error", param: null, code: null };
+  const models = { body: { object: "list", data: [] } };
+  await using server = await startUpstream({
+    answers: ({ path }) => {
+      if (!path.startsWith("/v1/")) return refusal(404, error);
+      return path === "/v1/models" ? models : GOOD;
+    },
+  });
+  const { input, output } = given("no-v1", chatLines(REFUSALS));
+  const wrong = server.url.replace(/\/v1$/, "");
+  const { code, stderr } = await runCommand(["run", input, "-o", output, "--upstream", wrong]);
+  expect(stderr).toContain(`(status 404, invalid_request_error)`);
+  expect(stderr).toContain(`The API is at --upstream ${server.url}. Correct it`);
+  expect(code).toBe(1);
 });
 
 test("a run that goes on with the key and the address of its answers waits while an ingress refuses it", async () => {
