@@ -1,9 +1,9 @@
 /** Files as people have them, chosen on the page for a new batch, in a real browser. */
-import { mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { mkdtemp, rm, stat, truncate, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { gzipSync, zstdCompressSync } from "node:zlib";
-import type { Browser, Page } from "playwright-core";
+import type { Browser, Locator, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { hasChromium, openChromium } from "../support/browser.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
@@ -14,7 +14,9 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
   let upstream: TestUpstream;
   let service: TestService;
   let page: Page;
+  let folder: string;
   beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), "batchd-inputs-"));
     [browser, upstream] = await Promise.all([openChromium(), startUpstream()]);
     service = await startTestService({ upstreamUrl: upstream.url });
     page = await (await browser.newContext()).newPage();
@@ -23,15 +25,24 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
     await browser.close();
     await service.close();
     await upstream.close();
+    await rm(folder, { recursive: true });
   });
 
   /** Chooses a file, and returns what the page says about it. */
-  async function chosen(name: string, content: string | Buffer): Promise<string> {
+  const chosen = (name: string, content: string | Buffer): Promise<string> =>
+    saidAbout({ name, mimeType: "", buffer: Buffer.from(content) });
+
+  async function saidAbout(file: Parameters<Locator["setInputFiles"]>[0]): Promise<string> {
     await page.goto(`${service.url}/new`);
-    const buffer = Buffer.from(content);
-    await page.locator("input[type=file]").setInputFiles({ name, mimeType: "", buffer });
+    await page.locator("input[type=file]").setInputFiles(file);
     const checked = page.locator("#checked:not(:empty)").filter({ hasNotText: "Checking" });
     return (await checked.textContent()) ?? "";
+  }
+
+  async function fileOf(name: string, content: string): Promise<string> {
+    const path = join(folder, name);
+    await writeFile(path, content);
+    return path;
   }
 
   async function contents(): Promise<string[]> {
@@ -45,6 +56,9 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
     ["semicolons, and commas in its values", "id;country\n1;Peru, South\n\n", ["Peru, South"]],
     ["a byte order mark", "\ufeffcountry\nPeru\n", ["Peru"]],
     ["UTF-16", Buffer.from("\ufeffid,country\n1,Côte\n", "utf16le"), ["Côte"]],
+    ["UTF-16 without its mark", Buffer.from("id,country\n1,Côte\n", "utf16le"), ["Côte"]],
+    ["lines that end in two ways", "country\r\nPeru\nChad\r\n", ["Peru", "Chad"]],
+    ["line ends of an old Mac", 'id,country\r1,"Pe\nru"\r', ["Pe\nru"]],
     ["an empty column, and empty lines", "id,,country\n1,,Peru\n\n , ,\n2,,Chad", ["Peru", "Chad"]],
   ])("may be a CSV with %s", async (_, content, values) => {
     expect(await chosen("c.csv", content)).toBe(values.length === 1 ? "1 row." : "2 rows.");
@@ -65,6 +79,34 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
     ["", "Line 1: There is no row below the header."],
   ])("as CSV is not sent with faults, each with its line (%#)", async (content, fault) => {
     expect(await chosen("c.csv", content)).toContain(fault);
+  });
+
+  test("as CSV may have a hundred thousand columns, and lists the first ones", async () => {
+    const names = Array.from({ length: 100_000 }, (_, at) => `c${at}`);
+    expect(await chosen("c.csv", `${names.join(",")}\n${names.join(",")}\n`)).toBe("1 row.");
+    expect(await contents()).toEqual(["c99999"]);
+    expect(await page.locator("#columns").textContent()).toContain("{{c99}} and 99,900 more");
+  });
+
+  test("as CSV may have a cell of megabytes, whose beginning is shown", async () => {
+    const path = await fileOf("long.csv", `id,c\n1,"${"\n".repeat(48_000_000)}"\n`);
+    expect(await saidAbout(path)).toBe("1 row.");
+    expect(await contents()).toEqual([`${"\n".repeat(1_000)}…`]);
+  });
+
+  test("as CSV is refused with its size, when the page cannot hold it", async () => {
+    const path = await fileOf("large.csv", "id,c\n1,a\n");
+    await truncate(path, 200 * 1024 * 1024 + 1);
+    expect(await saidAbout(path)).toContain("Line 1: The file is larger than 200 MB.");
+    const cells = await fileOf("cells.csv", `${"a,".repeat(999)}b\n`.repeat(5_001));
+    expect(await saidAbout(cells)).toContain("more than 5,000,000 cells");
+  });
+
+  test("as CSV may have a prompt with braces that never close", async () => {
+    await chosen("c.csv", "country\nPeru\n");
+    const prompt = `{{${" ".repeat(5_000)}x {{ country }}`;
+    await page.locator("#prompt").fill(prompt);
+    expect(await contents()).toEqual([prompt.replace("{{ country }}", "Peru")]);
   });
 
   test("may be packed, which the server unpacks and checks", async () => {

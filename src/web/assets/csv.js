@@ -1,15 +1,27 @@
-/** Reads a CSV file into rows. Each fault has the line of the file where its row begins. */
+/**
+ * Reads a CSV file into rows. Each fault has the line of the file where its row begins. The whole table is in the memory of
+ * the page, so the file, its cells and its faults have limits, and nothing takes longer than its length asks for.
+ */
 import { customIdOf } from "./template.js";
 
 const MAX_FAULTS = 10;
+/** As much as a server takes of lines, unless it is told otherwise. */
+const MAX_MEGABYTES = 200;
+/** Each cell takes some 50 bytes beside its text. A batch of 50,000 lines may have a hundred columns. */
+const MAX_CELLS = 5_000_000;
+/** The beginning of a file says how its columns and its lines are divided. */
+const GUESSED_CHARACTERS = 1024 * 1024;
 const NOT_UNICODE =
   "The file is neither UTF-8 nor UTF-16, so its letters cannot be told. Save it as CSV in UTF-8.";
+const TOO_LARGE = `The file is larger than ${MAX_MEGABYTES} MB. Leave out the columns that no prompt needs, or split it.`;
+const TOO_MANY_CELLS = `The file has more than ${MAX_CELLS.toLocaleString("en")} cells up to here. Leave out the columns that no prompt needs, or split it.`;
 
+/** @typedef {{ line: number, message: string }} Fault */
 /**
  * @typedef {object} Table
  * @property {string[]} columns
  * @property {import("./template.js").Row[]} rows
- * @property {{ line: number, message: string }[]} faults
+ * @property {Fault[]} faults
  */
 
 /**
@@ -17,28 +29,34 @@ const NOT_UNICODE =
  * @returns {Promise<Table>}
  */
 export async function readTable(file) {
+  if (file.size > MAX_MEGABYTES * 1024 * 1024) return refused(TOO_LARGE);
   const text = await textOf(file);
-  if (text === null) return { columns: [], rows: [], faults: [{ line: 1, message: NOT_UNICODE }] };
+  if (text === null) return refused(NOT_UNICODE);
   // The guess passes over empty lines, and the parser must not: they count as lines.
-  const { delimiter } = Papa.parse(text, { preview: 10, skipEmptyLines: "greedy" }).meta;
-  const { data, errors } = Papa.parse(text, { delimiter });
-  const lines = linesOf(data);
-  const records = data
-    .map((cells, at) => ({ cells, line: lines[at] ?? 1 }))
-    .filter(({ cells }) => cells.some((cell) => cell.trim() !== ""));
-  const names = (records[0]?.cells ?? []).map((name) => name.trim());
-  const faults = errors.map(({ row, message }) => ({
-    line: lines[row ?? 0] ?? 1,
-    message: `${message}.`,
-  }));
-  const twice = names.find((name, at) => name !== "" && names.indexOf(name) !== at);
-  if (twice !== undefined)
-    faults.push({ line: records[0]?.line ?? 1, message: `Two columns have the name ${twice}.` });
-  if (records.length < 2) faults.push({ line: 1, message: "There is no row below the header." });
-  const { rows, wrong } = rowsOf(names, records.slice(1));
-  const columns = names.filter((name) => name !== "");
-  return { columns, rows, faults: [...faults, ...wrong].slice(0, MAX_FAULTS) };
+  const start = Papa.parse(text.slice(0, GUESSED_CHARACTERS), {
+    preview: 10,
+    skipEmptyLines: "greedy",
+  });
+  const { delimiter, linebreak } = start.meta;
+  const reader = new TableReader();
+  Papa.parse(text, {
+    delimiter,
+    // Some lines of a file that was put together may have a carriage return, and some none. The reader takes it away.
+    newline: linebreak === "\r" ? "\r" : "\n",
+    // The fast mode would divide the whole file before its first row.
+    fastMode: false,
+    step: ({ data, errors }, parser) => {
+      if (!reader.add(data, errors)) parser.abort();
+    },
+  });
+  return reader.end();
 }
+
+/**
+ * @param {string} message
+ * @returns {Table}
+ */
+const refused = (message) => ({ columns: [], rows: [], faults: [{ line: 1, message }] });
 
 /**
  * Returns null for another encoding than Unicode, because its bytes do not say which one it is.
@@ -47,54 +65,130 @@ export async function readTable(file) {
  */
 async function textOf(file) {
   const bytes = new Uint8Array(await file.arrayBuffer());
-  const mark = `${bytes[0]} ${bytes[1]}`;
-  const encoding = mark === "255 254" ? "utf-16le" : mark === "254 255" ? "utf-16be" : "utf-8";
   try {
-    return new TextDecoder(encoding, { fatal: true }).decode(bytes);
+    return new TextDecoder(encodingOf(bytes), { fatal: true }).decode(bytes);
   } catch {
     return null;
   }
 }
 
 /**
- * Returns the line at which each record begins. A cell in quotes may have several.
+ * Tells UTF-16 by its mark, or by the zero beside a first letter in ASCII, which no file in UTF-8 has.
  *
- * @param {readonly string[][]} records
+ * @param {Uint8Array} bytes
  */
-function linesOf(records) {
-  let line = 1;
-  return records.map((cells) => {
-    const first = line;
-    line++;
-    for (const cell of cells) line += cell.match(/\r\n|\r|\n/g)?.length ?? 0;
-    return first;
-  });
+function encodingOf([first, second]) {
+  if (first === 0xff && second === 0xfe) return "utf-16le";
+  if (first === 0xfe && second === 0xff) return "utf-16be";
+  if (first !== 0 && second === 0) return "utf-16le";
+  return first === 0 && second !== 0 && second !== undefined ? "utf-16be" : "utf-8";
+}
+
+/** Takes the rows of a file, one after the other. */
+class TableReader {
+  /** @type {string[] | null} */
+  #names = null;
+  /** @type {Table["rows"]} */
+  #rows = [];
+  /** @type {Fault[]} */
+  #faults = [];
+  /** @type {Set<string>} */
+  #ids = new Set();
+  /** The line at which the next row begins. */
+  #line = 1;
+  #cellCount = 0;
+
+  /**
+   * Returns false when no more rows are needed.
+   *
+   * @param {readonly string[]} read
+   * @param {readonly { readonly message: string }[]} errors
+   */
+  add(read, errors) {
+    const line = this.#line;
+    const cells = [...read.slice(0, -1), (read.at(-1) ?? "").replace(/\r$/, "")];
+    this.#line++;
+    for (const cell of cells) this.#line += lineBreaksIn(cell);
+    for (const { message } of errors.slice(0, MAX_FAULTS)) this.#note(line, `${message}.`);
+    if (errors.length > 0 || cells.every((cell) => cell.trim() === "")) return this.#goesOn;
+    this.#cellCount += cells.length;
+    if (this.#cellCount > MAX_CELLS) {
+      this.#note(line, TOO_MANY_CELLS);
+      return false;
+    }
+    if (this.#names === null) this.#takeHeader(cells, line);
+    else this.#takeRow(cells, line, this.#names);
+    return this.#goesOn;
+  }
+
+  /** @returns {Table} */
+  end() {
+    const names = this.#names ?? [];
+    const isEmpty = this.#rows.length === 0 && this.#faults.length === 0;
+    if (isEmpty) this.#note(1, "There is no row below the header.");
+    const faults = this.#faults.slice(0, MAX_FAULTS);
+    return { columns: names.filter((name) => name !== ""), rows: this.#rows, faults };
+  }
+
+  get #goesOn() {
+    return this.#faults.length < MAX_FAULTS;
+  }
+
+  /**
+   * @param {readonly string[]} cells
+   * @param {number} line
+   */
+  #takeHeader(cells, line) {
+    this.#names = cells.map((name) => name.trim());
+    /** @type {Set<string>} */
+    const seen = new Set();
+    for (const name of this.#names) {
+      if (name !== "" && seen.has(name)) {
+        this.#note(line, `Two columns have the name ${name}.`);
+        return;
+      }
+      seen.add(name);
+    }
+  }
+
+  /**
+   * @param {readonly string[]} cells
+   * @param {number} line
+   * @param {readonly string[]} names
+   */
+  #takeRow(cells, line, names) {
+    const isCut = cells.length < names.length;
+    if (isCut || cells.slice(names.length).some((cell) => cell !== "")) {
+      this.#note(line, `Columns: ${names.length} in the header, ${cells.length} in this row.`);
+      return;
+    }
+    const row = Object.fromEntries(names.map((name, at) => [name, cells[at] ?? ""]));
+    const id = customIdOf(row, this.#rows.length + 1);
+    if (this.#ids.has(id)) this.#note(line, `The id ${id} is the same as on a line before.`);
+    this.#ids.add(id);
+    this.#rows.push(row);
+  }
+
+  /**
+   * @param {number} line
+   * @param {string} message
+   */
+  #note(line, message) {
+    this.#faults.push({ line, message });
+  }
 }
 
 /**
- * @param {readonly string[]} names
- * @param {readonly { readonly cells: string[], readonly line: number }[]} records
+ * A list of all breaks in a long cell would not fit into memory.
+ *
+ * @param {string} cell
  */
-function rowsOf(names, records) {
-  /** @type {Table["rows"]} */
-  const rows = [];
-  /** @type {Table["faults"]} */
-  const wrong = [];
-  /** @type {Set<string>} */
-  const ids = new Set();
-  for (const { cells, line } of records) {
-    if (wrong.length >= MAX_FAULTS) break;
-    const isCut = cells.length < names.length;
-    if (isCut || cells.slice(names.length).some((cell) => cell !== "")) {
-      const message = `Columns: ${names.length} in the header, ${cells.length} in this row.`;
-      wrong.push({ line, message });
-      continue;
-    }
-    const row = Object.fromEntries(names.map((name, at) => [name, cells[at] ?? ""]));
-    const id = customIdOf(row, rows.length + 1);
-    if (ids.has(id)) wrong.push({ line, message: `The id ${id} is the same as on a line before.` });
-    ids.add(id);
-    rows.push(row);
+function lineBreaksIn(cell) {
+  if (!/[\r\n]/.test(cell)) return 0;
+  let count = 0;
+  for (let at = 0; at < cell.length; at++) {
+    const isPair = cell[at] === "\r" && cell[at + 1] === "\n";
+    if ((cell[at] === "\n" || cell[at] === "\r") && !isPair) count++;
   }
-  return { rows, wrong };
+  return count;
 }

@@ -7,6 +7,12 @@ import { isReadable, takeDrops, uploadIn } from "./upload.js";
 import { visible } from "./visible.js";
 
 const PREVIEW_LINES = 3;
+/** The text of a cell that the preview shows. A browser cannot lay out a text of megabytes. */
+const PREVIEW_CHARACTERS = 1_000;
+/** The columns that the page lists. */
+const LISTED_COLUMNS = 100;
+/** The lines that the memory of the page holds before the browser may put them on its disk. */
+const BLOB_LINES = 1_000;
 const PACKED_TABLE =
   "The file is packed. Unpack it first: a CSV becomes lines on this page, and only lines may be packed.";
 
@@ -121,8 +127,13 @@ async function takenRows(file) {
  * @param {readonly string[]} all
  */
 function columnsNote(usable, all) {
-  const named = `Columns: ${usable.map((name) => `{{${name}}}`).join(" ")}`;
-  const others = all.filter((name) => !usable.includes(name)).join(", ");
+  const listed = usable.slice(0, LISTED_COLUMNS).map((name) => `{{${name}}}`);
+  const more = usable.length - listed.length;
+  const named = `Columns: ${listed.join(" ")}${more > 0 ? ` and ${more.toLocaleString("en")} more` : ""}`;
+  const others = all
+    .filter((name) => !canBeNamed(name))
+    .slice(0, LISTED_COLUMNS)
+    .join(", ");
   return others === ""
     ? named
     : `${named}. A prompt cannot use columns with braces in their names: ${others}. Rename them in the file.`;
@@ -159,11 +170,25 @@ function showLines() {
   const lines = input.rows.slice(0, PREVIEW_LINES).map((row, at) => {
     const text = document.createElement("pre");
     text.tabIndex = 0;
-    text.textContent = visible(JSON.stringify(lineOf(row, at + 1, template())));
+    text.textContent = visible(JSON.stringify(lineOf(shortened(row), at + 1, template())));
     return text;
   });
   find("#lines").replaceChildren(...lines);
 }
+
+/**
+ * @param {import("./template.js").Row} row
+ * @returns {import("./template.js").Row}
+ */
+const shortened = (row) =>
+  Object.fromEntries(
+    Object.entries(row).map(([name, cell]) => [name, isLong(cell) ? startOf(cell) : cell]),
+  );
+
+/** @param {string} cell */
+const isLong = (cell) => cell.length > PREVIEW_CHARACTERS;
+/** @param {string} cell */
+const startOf = (cell) => `${cell.slice(0, PREVIEW_CHARACTERS).toWellFormed()}…`;
 
 /**
  * @param {readonly string[]} columns
@@ -239,10 +264,15 @@ async function uploadedInput() {
 /** @param {Input | null} chosen */
 function inputFile(chosen) {
   if (chosen?.kind !== "rows") return /** @type {{ file: File }} */ (chosen).file;
-  const lines = chosen.rows.map(
-    (row, at) => `${JSON.stringify(lineOf(row, at + 1, template()))}\n`,
-  );
-  return new File(lines, chosen.file.name.replace(/\.csv$/i, ".jsonl"));
+  const { rows, file } = chosen;
+  const asked = template();
+  const blobs = [];
+  for (let first = 0; first < rows.length; first += BLOB_LINES) {
+    const some = rows.slice(first, first + BLOB_LINES);
+    const lines = some.map((row, at) => `${JSON.stringify(lineOf(row, first + at + 1, asked))}\n`);
+    blobs.push(new Blob(lines));
+  }
+  return new File(blobs, file.name.replace(/\.csv$/i, ".jsonl"));
 }
 
 const metadataLines = () =>

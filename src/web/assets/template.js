@@ -1,6 +1,7 @@
 /** Turns the rows of a CSV file into lines of a batch. */
 
-const PLACEHOLDER = /\{\{\s*([^{}]+?)\s*\}\}/g;
+/** A pattern with spaces around the name would look through a long run of them again and again. */
+const PLACEHOLDER = /\{\{([^{}]+)\}\}/g;
 /** Columns whose values tell rows apart, if they are there. */
 const ID_COLUMNS = ["custom_id", "id"];
 
@@ -22,14 +23,14 @@ export const canBeNamed = (column) => !/[{}]/.test(column);
  */
 export const unknownColumns = (prompt, columns) =>
   [...prompt.matchAll(PLACEHOLDER)]
-    .map(([, name = ""]) => name)
+    .map(([, name = ""]) => name.trim())
     .filter((name) => !columns.includes(name));
 
 /**
  * @param {string} prompt
  * @param {Row} row
  */
-const filled = (prompt, row) => prompt.replaceAll(PLACEHOLDER, (_, name) => row[name] ?? "");
+const filled = (prompt, row) => prompt.replaceAll(PLACEHOLDER, (_, name) => row[name.trim()] ?? "");
 
 /**
  * @param {Row} row
