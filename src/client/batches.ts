@@ -6,7 +6,7 @@ import { printable } from "../printable.ts";
 import { complain, note, say, sayJson, sayTable } from "../terminal/terminal.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
-import { assertWritable } from "./output.ts";
+import { assertReadable, assertWritable } from "./output.ts";
 import { writeResults } from "./results.ts";
 import type { Session } from "./session.ts";
 import { progressOf, type ShownBatch, sayBatch } from "./shown-batch.ts";
@@ -110,6 +110,7 @@ export async function batchResults(
   { output, errors, format }: ResultsFlags,
   { server, ...session }: Session,
 ): Promise<number> {
+  assertReadable(format, output);
   await assertWritable(output);
   const batch = await server.batch(id);
   // An empty file would replace the answers of an earlier batch, and look like success.

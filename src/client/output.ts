@@ -8,6 +8,7 @@ import { dirname, resolve } from "node:path";
 import { type Readable, Transform, type Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { StringDecoder } from "node:string_decoder";
+import type { ResultFormat } from "../contract/results.ts";
 import { printableLines } from "../printable.ts";
 import { cannotWrite, isReaderGone } from "../terminal/standard-streams.ts";
 import { isOutputTerminal } from "../terminal/terminal.ts";
@@ -31,6 +32,13 @@ export async function assertWritable(path: string | undefined, input?: string): 
   await access(folder, constants.W_OK).catch((cause: NodeJS.ErrnoException) => {
     throw new CommandFailure(`cannot write to the folder ${folder}: ${cause.message}`, { cause });
   });
+}
+
+/** Refuses to write a format that is no text to a terminal, which would show its bytes as signs without a meaning. */
+export function assertReadable(format: ResultFormat, path: string | undefined): void {
+  const isShown = (path === undefined || path === "-") && isOutputTerminal();
+  if (format !== "parquet" || !isShown) return;
+  throw new CommandFailure("Parquet is no text for a terminal: name a file with -o, or use > or |");
 }
 
 async function isSameFile(path: string, input: string): Promise<boolean> {
@@ -114,11 +122,12 @@ async function writePiece(stream: Writable, piece: Buffer | string): Promise<voi
   );
 }
 
-/** Escapes what a terminal would obey. In JSON, such an escape means the same character. */
+/** Escapes what a terminal would obey. In JSON, such an escape means the same character. The lines of CSV end in CRLF. */
 function escaping(): Transform {
   const decoder = new StringDecoder("utf8");
+  const shown = (text: string) => printableLines(text.replaceAll("\r\n", "\n"));
   return new Transform({
-    transform: (piece: Buffer, _encoding, done) => done(null, printableLines(decoder.write(piece))),
-    flush: (done) => done(null, printableLines(decoder.end())),
+    transform: (piece: Buffer, _encoding, done) => done(null, shown(decoder.write(piece))),
+    flush: (done) => done(null, shown(decoder.end())),
   });
 }

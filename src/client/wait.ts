@@ -6,7 +6,7 @@ import { note, sayJson } from "../terminal/terminal.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { follow } from "./follow.ts";
-import { assertWritable } from "./output.ts";
+import { assertReadable, assertWritable } from "./output.ts";
 import { jsonView, openView } from "./progress.ts";
 import { writeBoth, writeResults } from "./results.ts";
 import { isPassing, type Server } from "./server.ts";
@@ -34,6 +34,7 @@ export async function assertWaitFlags(flags: WaitFlags, input?: string): Promise
     throw new CommandFailure(`--format ${format} is for the results: name a file for them with -o`);
   if (output === "-" && json)
     throw new CommandFailure("--json and -o - both write to standard output: name a file with -o");
+  assertReadable(format, output);
   await assertWritable(output, input);
 }
 

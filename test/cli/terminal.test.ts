@@ -43,6 +43,21 @@ test("a bar shows a batch from its first line to its end", async () => {
   );
 });
 
+test("a terminal is not sent a table that is no text", async () => {
+  const { id } = await service.run([chatLine("a", "Peru")]);
+  for (const more of [[], ["-o", "-"], ["--errors"]]) {
+    const session = open(["results", id, "--format", "parquet", ...more]);
+    expect(await session.exitCode).toBe(1);
+    expect(session.screen).toMatch(
+      /^batchd: Parquet is no text for a terminal: name a file with -o, or use > or \|$/,
+    );
+  }
+  const session = open(["results", id, "--format", "csv"]);
+  expect(await session.exitCode).toBe(0);
+  expect(session.screen).toContain('"custom_id","line","status","text"');
+  expect(session.screen).not.toContain("u000d");
+});
+
 test("a narrow terminal shows the whole text beside a shorter bar", async () => {
   const { id } = await service.submit([...chatLines(9), chatLine("bad", "[[status 400]]")]);
   await service.ended(id);
