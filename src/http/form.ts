@@ -116,7 +116,11 @@ async function* piecesOf(content: Readable): AsyncGenerator<Buffer> {
 }
 
 export const unsupportedForm = (type: string) =>
-  malformed(`A file is uploaded as multipart/form-data, not as '${truncate(type)}'.`);
+  malformed(
+    type.trim() === ""
+      ? "A file is uploaded as multipart/form-data, and this request has no Content-Type."
+      : `A file is uploaded as multipart/form-data, not as '${truncate(type)}'.`,
+  );
 
 const malformed = (message: string, cause?: unknown) =>
   new PublicError("invalid_request", message, { cause });

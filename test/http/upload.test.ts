@@ -224,6 +224,15 @@ describe("an upload is refused", () => {
     }
   });
 
+  test("when it has no type at all, and is told so", async () => {
+    const answer = await api.fetch("/v1/files", { method: "POST", body: Buffer.from("a") });
+    expect(answer.status).toBe(400);
+    const { message } = (await wireOf(answer)).error;
+    expect(message).toBe(
+      "A file is uploaded as multipart/form-data, and this request has no Content-Type.",
+    );
+  });
+
   test("when the whole form came compressed, and is told so", async () => {
     const form = gzipSync(multipart([purpose(), file()]));
     for (const headers of [{ "content-encoding": "gzip" }, { "content-encoding": "br, gzip" }]) {
