@@ -34,7 +34,37 @@ export function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType): strin
   if (isMissing && issue.input === undefined) {
     return [`${pathText(issue.path)}: required`];
   }
-  return [`${pathText(issue.path)}: ${issue.message}`];
+  const message = issue.code === "invalid_type" ? typeProblem(issue, schema) : null;
+  return [`${pathText(issue.path)}: ${message ?? issue.message}`];
+}
+
+const KINDS: Partial<Record<string, string>> = {
+  array: "a list",
+  boolean: "true or false",
+  int: "a whole number",
+  number: "a number",
+  object: "keys with values",
+  record: "keys with values",
+  string: "a text",
+};
+const LISTED_KEYS = 4;
+
+/** Says which type of value is expected, and for one with keys the first of them; null where the schema says it itself. */
+function typeProblem(
+  { expected, message, input, path }: z.core.$ZodIssueInvalidType,
+  schema: z.ZodType,
+): string | null {
+  const kind = KINDS[expected];
+  if (kind === undefined || !message.startsWith("Invalid input: expected")) return null;
+  const keys = keysAt(schema, path);
+  const listed = keys.slice(0, LISTED_KEYS).join(", ") + (keys.length > LISTED_KEYS ? ", …" : "");
+  return `expected ${kind}${keys.length > 0 ? ` (${listed})` : ""}, got ${kindOfInput(input)}`;
+}
+
+function kindOfInput(input: unknown): string {
+  if (input === null) return "nothing";
+  if (Array.isArray(input)) return "a list";
+  return KINDS[typeof input] ?? `a ${typeof input}`;
 }
 
 /** The most letters that may differ between an unknown word and the word to suggest. */

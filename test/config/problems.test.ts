@@ -48,6 +48,25 @@ nonsense: 1
     expect(problems).toContain('port: expected a number from 0 to 65535, got "eighty"');
   });
 
+  test("a value of another type, in words, with the keys that belong there", () => {
+    expect(
+      problemsOf(`
+auth: { keys: { name: ci } }
+upstreams:
+  - http://localhost:8000/v1
+  - { name: gpu, base_url: "http://gpu", models: llama }
+  - null
+server: 5
+`),
+    ).toEqual([
+      "server: expected keys with values (host, port, allowed_hosts), got a number",
+      "auth.keys: expected a list, got keys with values",
+      "upstreams[0]: expected keys with values (name, base_url, api_key, azure, …), got a text",
+      "upstreams[1].models: expected a list, got a text",
+      "upstreams[2]: expected keys with values (name, base_url, api_key, azure, …), got nothing",
+    ]);
+  });
+
   test.each(["70000", "-1", "80.5", "8e3", " 80", "0x50"])("port %j is refused", (port) => {
     expect(problemsOf("", {}, { port })).toHaveLength(1);
   });
