@@ -4,6 +4,7 @@
  * bytes, and the rows that came last are in a cache as well. A row is never held for longer than the cache has room: the
  * others are read from the journal again.
  */
+import { firstPlace } from "../batch/binary-search.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
 import type { Row } from "./chunk-records.ts";
 
@@ -73,13 +74,8 @@ export class RememberedRows {
   }
 
   #find(number: number): number | null {
-    let [low, high] = [0, this.#count];
-    while (low < high) {
-      const middle = (low + high) >>> 1;
-      if ((this.#numbers[middle] as number) < number) low = middle + 1;
-      else high = middle;
-    }
-    return low < this.#count && this.#numbers[low] === number ? low : null;
+    const at = firstPlace(this.#count, (place) => (this.#numbers[place] as number) >= number);
+    return at < this.#count && this.#numbers[at] === number ? at : null;
   }
 
   #indexOf(blobKey: string): number {

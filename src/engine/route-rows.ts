@@ -2,6 +2,7 @@
  * Puts the rows of several routes into the order of their lines. A batch may have 2,000 routes, and a step for each of its
  * lines, so a step must cost little. A chunk is read only once one of its lines may be the next of all.
  */
+import { firstPlace } from "../batch/binary-search.ts";
 import type { ChunkJournal } from "../store/finalizing.ts";
 
 interface Numbered {
@@ -92,13 +93,8 @@ export class RoutesByLine<R extends Numbered> {
   add(route: RouteRows<R>): void {
     const { line } = route;
     if (line === AT_END) return;
-    let [low, high] = [0, this.#routes.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if ((this.#routes[middle] as RouteRows<R>).line > line) low = middle + 1;
-      else high = middle;
-    }
-    this.#routes.splice(low, 0, route);
+    const isBefore = (at: number) => (this.#routes[at] as RouteRows<R>).line <= line;
+    this.#routes.splice(firstPlace(this.#routes.length, isBefore), 0, route);
   }
 }
 
@@ -124,12 +120,5 @@ export function nextLines(
 }
 
 /** Returns the place of the last extent that begins at `line` or before; -1 when all begin behind it. */
-function placeOf({ chunk: { extents } }: ChunkJournal, line: number): number {
-  let [low, high] = [-1, extents.length];
-  while (high - low > 1) {
-    const middle = (low + high) >> 1;
-    if ((extents[middle]?.firstLine ?? AT_END) <= line) low = middle;
-    else high = middle;
-  }
-  return low;
-}
+const placeOf = ({ chunk: { extents } }: ChunkJournal, line: number): number =>
+  firstPlace(extents.length, (at) => (extents[at]?.firstLine ?? AT_END) > line) - 1;

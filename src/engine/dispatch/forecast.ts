@@ -10,6 +10,7 @@
  * The forecast must never hold up the event loop: tens of thousands of batches are worked through in slices.
  */
 import type { BatchId } from "../../batch/batch.ts";
+import { firstPlace } from "../../batch/binary-search.ts";
 import { weightOf } from "../../batch/fair-queue.ts";
 import type { Forecast, Waiting } from "../../batch/forecast.ts";
 import { inSlices, sortedInSlices } from "../../resources/time-slice.ts";
@@ -111,14 +112,8 @@ function serviceOfAll(totals: readonly ProjectTotal[]): (service: number) => num
   }
   const needs = totals.map(({ lineCount, weight }) => lineCount / weight);
   return (service) => {
-    let low = 0;
-    let high = needs.length;
-    while (low < high) {
-      const middle = (low + high) >>> 1;
-      if ((needs[middle] ?? 0) < service) low = middle + 1;
-      else high = middle;
-    }
-    return (doneBefore[low] ?? 0) + (weightFrom[low] ?? 0) * service;
+    const place = firstPlace(needs.length, (at) => (needs[at] ?? 0) >= service);
+    return (doneBefore[place] ?? 0) + (weightFrom[place] ?? 0) * service;
   };
 }
 
