@@ -3,6 +3,7 @@
  * anything is stored, and not hours later when the batch has ended.
  */
 import {
+  type BucketCredentials,
   type ClientBucket,
   type DeliveryId,
   destinationOf,
@@ -13,12 +14,6 @@ import type { DeliveryFormat } from "../contract/delivery.ts";
 import { PublicError } from "../errors.ts";
 import { parseLocationPath } from "../locations/location-path.ts";
 import type { NewDelivery } from "../store/deliveries.ts";
-
-export interface BucketCredentials {
-  readonly accessKeyId: string;
-  readonly secretAccessKey: string;
-  readonly sessionToken: string | null;
-}
 
 export interface DeliveryRequest {
   /** The name of a location; null for a bucket of the client. */

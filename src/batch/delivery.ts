@@ -18,6 +18,13 @@ export interface ClientBucket {
   readonly forcePathStyle: boolean;
 }
 
+/** The credentials that a client brings for its bucket. */
+export interface BucketCredentials {
+  readonly accessKeyId: string;
+  readonly secretAccessKey: string;
+  readonly sessionToken: string | null;
+}
+
 export interface DeliveryError {
   readonly code: string;
   readonly message: string;

@@ -3,13 +3,13 @@
  * of webhooks: a client must not reach what only this machine can reach.
  */
 import { join } from "node:path";
-import type { ClientBucket, DeliveryId } from "../batch/delivery.ts";
+import type { BucketCredentials, ClientBucket, DeliveryId } from "../batch/delivery.ts";
 import type { DeliveriesConfig } from "../config/deliveries.ts";
 import type { NamedLocation } from "../locations/location.ts";
 import type { Locations } from "../locations/locations.ts";
 import { AddressGuard } from "../resources/address-guard.ts";
 import { lookupInDns } from "../resources/name-lookup.ts";
-import { type Credentials, keyInFile, keyOf, seal, unseal } from "./sealed-credentials.ts";
+import { keyInFile, keyOf, seal, unseal } from "./sealed-credentials.ts";
 
 const KEY_FILE = "batchd.credentials-key";
 
@@ -54,16 +54,16 @@ export class ClientBuckets {
     return this.#guard.refusalOf(host)?.message ?? null;
   }
 
-  async seal(id: DeliveryId, credentials: Credentials): Promise<string> {
+  async seal(id: DeliveryId, credentials: BucketCredentials): Promise<string> {
     return seal(id, credentials, await this.#key());
   }
 
   /** Throws `CannotUnseal`. */
-  async unseal(id: DeliveryId, sealed: string): Promise<Credentials> {
+  async unseal(id: DeliveryId, sealed: string): Promise<BucketCredentials> {
     return unseal(id, sealed, await this.#key());
   }
 
-  open(bucket: ClientBucket, credentials: Credentials): NamedLocation {
+  open(bucket: ClientBucket, credentials: BucketCredentials): NamedLocation {
     return this.#options.locations.ofClient({ ...bucket, ...credentials }, this.#guard);
   }
 

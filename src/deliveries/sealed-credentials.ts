@@ -6,15 +6,9 @@
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from "node:crypto";
 import { link, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname } from "node:path";
-import type { DeliveryId } from "../batch/delivery.ts";
+import type { BucketCredentials, DeliveryId } from "../batch/delivery.ts";
 import { randomHexId } from "../batch/random-id.ts";
 import { syncFolder } from "../blobs/file-system.ts";
-
-export interface Credentials {
-  readonly accessKeyId: string;
-  readonly secretAccessKey: string;
-  readonly sessionToken: string | null;
-}
 
 const VERSION = "v1";
 const KEY_BYTES = 32;
@@ -31,7 +25,7 @@ export class CannotUnseal extends Error {
 export const keyOf = (text: string): Buffer =>
   Buffer.from(hkdfSync("sha256", text, "", INFO, KEY_BYTES));
 
-export function seal(id: DeliveryId, credentials: Credentials, key: Buffer): string {
+export function seal(id: DeliveryId, credentials: BucketCredentials, key: Buffer): string {
   const iv = randomBytes(IV_BYTES);
   const cipher = createCipheriv("aes-256-gcm", key, iv).setAAD(Buffer.from(id));
   const sealed = Buffer.concat([
@@ -43,7 +37,7 @@ export function seal(id: DeliveryId, credentials: Credentials, key: Buffer): str
   return `${VERSION}.${sealed.toString("base64url")}`;
 }
 
-export function unseal(id: DeliveryId, text: string, key: Buffer): Credentials {
+export function unseal(id: DeliveryId, text: string, key: Buffer): BucketCredentials {
   const [version, encoded = ""] = text.split(".");
   const sealed = Buffer.from(encoded, "base64url");
   if (version !== VERSION || sealed.length < IV_BYTES + TAG_BYTES) throw new CannotUnseal();
@@ -53,7 +47,7 @@ export function unseal(id: DeliveryId, text: string, key: Buffer): Credentials {
   try {
     const content = sealed.subarray(IV_BYTES, -TAG_BYTES);
     const opened = Buffer.concat([decipher.update(content), decipher.final()]);
-    return JSON.parse(opened.toString("utf8")) as Credentials;
+    return JSON.parse(opened.toString("utf8")) as BucketCredentials;
   } catch (cause) {
     throw new CannotUnseal("the credentials cannot be decrypted", { cause });
   }

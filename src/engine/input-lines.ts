@@ -39,27 +39,25 @@ export async function sampledLines(
   read: Reading,
 ): Promise<((place: number) => boolean) | null> {
   if (sample === null) return null;
-  const lines = deduplicated === null ? new LineCount() : new BodyCount();
+  const lines = new BodyCount(deduplicated === null ? null : new EqualBodies());
   await readLines(read, (line) => lines.add(line));
   return lines.total > sample ? spreadOver(lines.total, sample) : null;
 }
 
-class LineCount {
-  total = 0;
-
-  add(_line: SplitLine): Promise<void> | null {
-    this.total++;
-    return null;
-  }
-}
-
-/** Counts equal bodies once, as the validation plans them. A line without a body fails its batch, so it may count as one. */
+/**
+ * Counts lines, equal bodies once where they are compared, as the validation plans them. A line without a body fails its
+ * batch, so it may count as one.
+ */
 class BodyCount {
-  readonly #bodies = new EqualBodies();
+  readonly #bodies: EqualBodies | null;
   total = 0;
+
+  constructor(bodies: EqualBodies | null) {
+    this.#bodies = bodies;
+  }
 
   add({ bytes, number }: SplitLine): Promise<void> | null {
-    const parsed = bytes === null ? null : parsedLine(bytes);
+    const parsed = bytes === null || this.#bodies === null ? null : parsedLine(bytes);
     if (parsed instanceof Promise) return parsed.then((found) => this.#count(number, bytes, found));
     this.#count(number, bytes, parsed);
     return null;
@@ -67,9 +65,8 @@ class BodyCount {
 
   #count(number: number, bytes: Buffer | null, parsed: ParsedLine | null): void {
     const body = parsed?.body ?? null;
-    const isRepeated =
-      bytes !== null && body !== null && this.#bodies.firstWith(bytes, body, number) !== null;
-    if (!isRepeated) this.total++;
+    const first = bytes && body && this.#bodies?.firstWith(bytes, body, number);
+    if (first == null) this.total++;
   }
 }
 

@@ -9,7 +9,7 @@ import type { Batch } from "../batch/batch.ts";
 import { isFinal } from "../batch/status.ts";
 import type { ChunkJournal, JournalPart } from "../store/finalizing.ts";
 import type { Store } from "../store/store.ts";
-import { streamsOf } from "./merge.ts";
+import { firstLineOf, streamsOf } from "./merge.ts";
 
 /** The chunks of the first window, and of any. A window is twice as long as the one before. */
 const FIRST_WINDOW = 4;
@@ -54,8 +54,6 @@ export async function* journalWindows(
     [firstLine, after, journals] = [endLine, next.chunk.number, [...journals, next]];
   }
 }
-
-const firstLineOf = ({ chunk }: ChunkJournal) => chunk.extents[0]?.firstLine ?? 0;
 
 /** Leaves out the chunks whose lines all come before `line`. */
 function withoutChunksBefore(

@@ -109,8 +109,7 @@ export class Merge {
     fromLine: number,
   ): AsyncGenerator<readonly Row[]> {
     const { left, stopReason } = this.#options;
-    const journal = { chunk, segments };
-    const { records, lostBlobKeys } = await this.#readRecords(journal, readings);
+    const { records, lostBlobKeys } = await this.#readRecords({ chunk, segments }, readings);
     const isIncomplete = records.count < chunk.lineCount;
     if (isIncomplete && (stopReason === null || lostBlobKeys.length > 0)) {
       this.incomplete.push({ chunkNumber: chunk.number, lostBlobKeys });
@@ -175,7 +174,7 @@ export class Merge {
   }
 }
 
-const firstLineOf = ({ chunk }: ChunkJournal) => chunk.extents[0]?.firstLine ?? 0;
+export const firstLineOf = ({ chunk }: ChunkJournal) => chunk.extents[0]?.firstLine ?? 0;
 const lastRunOf = ({ chunk }: ChunkJournal) => chunk.extents.at(-1)?.firstLine ?? 0;
 
 /** Groups the chunks of a batch so that the lines of each group are in the order of the file. */

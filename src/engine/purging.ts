@@ -1,10 +1,5 @@
 /** Deletes the data of projects that operators deleted, until nothing is left. */
-import type { Store } from "../store/store.ts";
 import { removeEach, type SweeperDeps, type SweepPlaces, sweep } from "./sweeper.ts";
-
-type PurgingDeps = SweeperDeps & {
-  readonly store: Pick<Store, "purgeProject" | "closeUnheldChunks">;
-};
 
 /**
  * Runs one round for each project. One whose round fails holds up no other. Returns whether it should go on at once: not where
@@ -24,10 +19,10 @@ export async function purgeProjects(
 }
 
 /** Runs a round for one project, and resolves to the number of things that are left. */
-export const purgeOnce = async (name: string, deps: PurgingDeps): Promise<number> =>
+export const purgeOnce = async (name: string, deps: SweeperDeps): Promise<number> =>
   (await purgeRound(name, deps, {})).left;
 
-async function purgeRound(name: string, deps: PurgingDeps, places: SweepPlaces) {
+async function purgeRound(name: string, deps: SweeperDeps, places: SweepPlaces) {
   const before = await deps.store.purgeProject(name);
   if (before === 0) return { before, left: 0 };
   await deps.store.closeUnheldChunks();

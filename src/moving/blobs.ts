@@ -86,7 +86,7 @@ export async function copyBlobs(
   );
   await Promise.allSettled(copies);
   await Promise.all(copies);
-  progress.end();
+  progress.sayState();
   return faults;
 }
 

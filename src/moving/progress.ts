@@ -36,14 +36,10 @@ export class BlobProgress {
     const nowMs = this.#clock.elapsedMs();
     if (nowMs - this.#saidAtMs < LINE_EVERY_MS) return;
     this.#saidAtMs = nowMs;
-    this.#sayState();
+    this.sayState();
   }
 
-  end(): void {
-    this.#sayState();
-  }
-
-  #sayState(): void {
+  sayState(): void {
     const { count, bytes } = this.#total;
     const done = `${numberText(this.verifiedCount)} of ${numberText(count)} copied and verified`;
     const size = `${bytesText(this.verifiedBytes)} of ${bytesText(bytes)}`;
