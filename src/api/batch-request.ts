@@ -2,16 +2,8 @@
  * Holds the request for a new batch to the rules of its fields, and makes the batch. The engine finds out later
  * whether the input exists and is well-formed.
  */
-import {
-  type Batch,
-  type BatchSource,
-  NO_USAGE,
-  newBatchId,
-  type UntrustedId,
-} from "../batch/batch.ts";
-import type { Decimal } from "../batch/price.ts";
+import { type Batch, NO_USAGE, newBatchId } from "../batch/batch.ts";
 import { truncate } from "../batch/truncate.ts";
-import type { BatchEndpoint } from "../contract/batch.ts";
 import { METADATA_LIMITS } from "../contract/create-batch.ts";
 import { characterCount } from "../contract/text.ts";
 import { completionWindowMs } from "../contract/window.ts";
@@ -19,18 +11,20 @@ import { PublicError, tooManyProperties, unsupportedValue } from "../errors.ts";
 import type { Origin } from "../telemetry/tracing.ts";
 import type { DeliveryRequest } from "./delivery-requests.ts";
 
-export interface BatchRequest {
-  readonly inputFileId: UntrustedId<"file">;
-  /** The batch of whose lines the input is still to be made; null for an input of its own. */
-  readonly source: BatchSource | null;
-  readonly endpoint: BatchEndpoint;
-  readonly completionWindow: string;
-  readonly metadata: Readonly<Record<string, string>> | null;
-  readonly outputExpiresAfterSeconds: number | null;
-  readonly priority: number;
-  readonly budget: Decimal | null;
-  readonly defaultModel: string | null;
-  readonly sample: number | null;
+/** The fields that a batch takes over from its request as they are. */
+type TakenOver =
+  | "inputFileId"
+  | "source"
+  | "endpoint"
+  | "completionWindow"
+  | "metadata"
+  | "outputExpiresAfterSeconds"
+  | "priority"
+  | "budget"
+  | "defaultModel"
+  | "sample";
+
+export interface BatchRequest extends Pick<Batch, TakenOver> {
   /** Whether lines with equal bodies are sent once; null leaves it to the source, if there is one. */
   readonly dedupe: boolean | null;
   /** The places that the results go to when the batch has ended. */

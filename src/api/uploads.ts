@@ -16,40 +16,23 @@ import {
   type UntrustedId,
   type UploadId,
 } from "../batch/batch.ts";
-import type { RulesOf } from "../batch/project.ts";
 import { truncate } from "../batch/truncate.ts";
-import type { BlobIntents } from "../blobs/blob-intents.ts";
-import { BlobNotFound, type Blobs } from "../blobs/blobs.ts";
-import type { Clock } from "../clock.ts";
+import { BlobNotFound } from "../blobs/blobs.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import { UPLOAD_LIFETIME_MS } from "../contract/upload.ts";
 import { PublicError } from "../errors.ts";
 import { OneByOne } from "../one-by-one.ts";
-import type { MemoryBudget } from "../resources/memory-budget.ts";
 import type { Receipt, ReceiptFor } from "../store/idempotency.ts";
-import type { Store } from "../store/store.ts";
 import type { Upload, UploadPart } from "../store/uploads.ts";
-import type { Log } from "../telemetry/log.ts";
 import type { Origin } from "../telemetry/tracing.ts";
-import { type Files, intentRevoked } from "./files.ts";
+import { type Files, type FilesDeps, intentRevoked } from "./files.ts";
 import { withinQuotas } from "./quotas.ts";
 import { countedIn } from "./upload-memory.ts";
 import { chosenParts, contentOfPart, type IncomingPart } from "./upload-parts.ts";
 
-export interface UploadsDeps {
-  readonly store: Store;
-  readonly blobs: Blobs;
-  readonly intents: BlobIntents;
-  readonly memory: MemoryBudget;
-  readonly clock: Clock;
-  readonly log: Log;
+export interface UploadsDeps extends Omit<FilesDeps, "tracing" | "maxBytesAtOnce" | "projects"> {
   readonly files: Files;
   readonly maxUploadBytes: () => number;
-  readonly rulesOf: RulesOf;
-  /** Returns the largest input of a batch. */
-  readonly maxFileBytes: () => number;
-  /** Makes the engine look for work at once. It only saves time: the engine finds the work without it. */
-  readonly nudge: () => void;
 }
 
 export interface UploadRequest {

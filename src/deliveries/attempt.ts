@@ -106,7 +106,7 @@ function failureOf(cause: unknown): AttemptEnd {
   return { kind: "failed", error, isRetryable: true, cause };
 }
 
-const failed = (code: string, message: string, isRetryable: boolean): AttemptEnd => ({
+export const failed = (code: string, message: string, isRetryable: boolean): AttemptEnd => ({
   kind: "failed",
   error: { code, message },
   isRetryable,

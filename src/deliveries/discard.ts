@@ -12,7 +12,7 @@ import { parseLeft } from "./left.ts";
 /** The time to clean up at a place after the last attempt. */
 const DISCARD_MS = 60_000;
 
-interface DiscardDeps extends Pick<AttemptDeps, "clientBuckets"> {
+export interface DiscardDeps extends Pick<AttemptDeps, "clientBuckets"> {
   readonly clock: Clock;
   readonly log: Log;
   /** Finds a location, whether or not the project of a delivery may still write to it. */

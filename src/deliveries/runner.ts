@@ -8,8 +8,7 @@
 import { randomUUID } from "node:crypto";
 import { backoffMs } from "../batch/backoff.ts";
 import { CANCELLED, type DeliveryError } from "../batch/delivery.ts";
-import { type Clock, sleep } from "../clock.ts";
-import type { NamedLocation } from "../locations/location.ts";
+import { sleep } from "../clock.ts";
 import { loop, Nudge } from "../loop.ts";
 import type {
   ClaimedDelivery,
@@ -17,10 +16,9 @@ import type {
   DeliveryEnd,
   DeliveryStore,
 } from "../store/deliveries.ts";
-import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
-import { type AttemptDeps, type AttemptEnd, attempt } from "./attempt.ts";
-import { discardLeft } from "./discard.ts";
+import { type AttemptDeps, type AttemptEnd, attempt, failed } from "./attempt.ts";
+import { type DiscardDeps, discardLeft } from "./discard.ts";
 import {
   Cancelled,
   Draining,
@@ -46,13 +44,9 @@ const RETRY_BACKOFF = { baseMs: 5_000, capMs: 10 * 60 * 1000 };
 /** A delivery is tried for so long, counted from the time at which it was due. */
 const RETRY_WITHIN_MS = 24 * 60 * 60 * 1000;
 
-export interface DeliveryRunnerOptions extends AttemptDeps {
+export interface DeliveryRunnerOptions extends AttemptDeps, DiscardDeps {
   readonly store: DeliveryStore;
-  readonly clock: Clock;
-  readonly log: Log;
   readonly metrics: Metrics;
-  /** Finds a location, whether or not the project of a delivery may still write to it. */
-  readonly findLocationToClean: (name: string, placeId: string | null) => NamedLocation | null;
   readonly leaseTtlMs: number;
   /** The interval at which due deliveries are looked for without a nudge. */
   readonly checkEveryMs: number;
@@ -297,12 +291,7 @@ const causeOf = ({ delivery }: ClaimedDelivery, cause: unknown) => {
   return { reason: nameOf(cause) };
 };
 
-const STALLED: AttemptEnd = {
-  kind: "failed",
-  error: { code: "unavailable", message: "The place did not take the results in time." },
-  isRetryable: true,
-  cause: null,
-};
+const STALLED = failed("unavailable", "The place did not take the results in time.", true);
 
 const CANCELLED_END = { kind: "cancelled" } as const;
 type End = AttemptEnd | typeof CANCELLED_END;

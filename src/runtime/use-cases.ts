@@ -163,21 +163,8 @@ export function newClientBuckets(config: Config, locations: Locations): ClientBu
   return new ClientBuckets({ config: config.deliveries, keyFolder, locations });
 }
 
-type ForDeliveries = Pick<
-  Parts,
-  | "store"
-  | "blobs"
-  | "intents"
-  | "locations"
-  | "clientBuckets"
-  | "clock"
-  | "log"
-  | "metrics"
-  | "configNow"
->;
-
 /** Makes what delivers results. Nothing runs yet. */
-export function newDeliveryRunner(parts: ForDeliveries): DeliveryRunner {
+export function newDeliveryRunner(parts: Omit<Parts, "deliveries" | "projects">): DeliveryRunner {
   const { store, blobs, intents, locations, clientBuckets, clock, log, metrics } = parts;
   const config = parts.configNow();
   return new DeliveryRunner({

@@ -146,10 +146,8 @@ function openParts(
   closers.add("webhooks", () => webhooks.drain());
   const audit = new AuditLog({ clock, log, file: () => auditFileOf(configNow()) });
   closers.add("audit", () => audit.close());
-  const intents = new BlobIntents({ store, blobs, log });
   const locations = newLocations(config, clock);
-  const clientBuckets = newClientBuckets(config, locations);
-  return {
+  const parts = {
     owner: `${hostname()}/${process.pid}/${randomUUID().slice(0, 8)}`,
     store,
     blobs,
@@ -160,25 +158,14 @@ function openParts(
     upstreams,
     webhooks,
     tracing,
-    intents,
+    intents: new BlobIntents({ store, blobs, log }),
     audit,
     locations,
-    clientBuckets,
-    deliveries: newDeliveryRunner({
-      store,
-      blobs,
-      intents,
-      locations,
-      clientBuckets,
-      clock,
-      log,
-      metrics,
-      configNow,
-    }),
+    clientBuckets: newClientBuckets(config, locations),
     fleet,
-    projects: newProjects({ store, clock, log, configNow }),
     memory: new MemoryBudget(() => configNow().limits.memory_bytes),
   };
+  return { ...parts, deliveries: newDeliveryRunner(parts), projects: newProjects(parts) };
 }
 
 const auditFileOf = ({ audit }: Config) => (audit === undefined ? undefined : (audit.file ?? null));

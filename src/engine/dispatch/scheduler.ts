@@ -6,32 +6,24 @@
  */
 import type { BatchId } from "../../batch/batch.ts";
 import type { Contender } from "../../batch/fair-queue.ts";
-import type { Clock } from "../../clock.ts";
 import type { Nudge } from "../../loop.ts";
 import type { ClaimedChunk } from "../../store/chunks.ts";
 import type { Claim } from "../../store/claim.ts";
 import type { Store } from "../../store/store.ts";
-import type { Log } from "../../telemetry/log.ts";
 import type { Route, Upstreams } from "../../upstream/upstream.ts";
-import { type Choice, choiceKey, chooseChunks } from "./chunk-choice.ts";
+import { type Choice, type ChoiceDeps, choiceKey, chooseChunks } from "./chunk-choice.ts";
 import { RouteQueue } from "./route-queue.ts";
-import { type Listed, RunnableList } from "./runnable-list.ts";
+import { type Listed, RunnableList, type RunnableListDeps } from "./runnable-list.ts";
 import type { ChunkEnd, ChunkStart, RunningChunk } from "./running-chunk.ts";
 import { ThroughputEstimator } from "./throughput-estimator.ts";
 
-export interface SchedulerDeps {
+export interface SchedulerDeps extends RunnableListDeps, ChoiceDeps {
   readonly store: Store;
   readonly upstreams: Upstreams;
-  readonly clock: Clock;
-  readonly log: Log;
-  /** Whether the memory for lines is used up. */
-  readonly isMemoryFull: () => boolean;
   /** The journals that cannot be written at the moment. */
   readonly failingJournals: ReadonlySet<unknown>;
   /** Returns the weight of a project in fair sharing. */
   readonly projectWeightOf: (project: string) => number;
-  /** The age at which the list of claimable chunks is made anew, although nothing is known to have changed. */
-  readonly pollEveryMs: number;
   /** Makes a claim in the name of this process. */
   readonly bid: () => Promise<Claim>;
   readonly startChunk: (start: ChunkStart) => RunningChunk;
