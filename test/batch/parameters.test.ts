@@ -70,12 +70,6 @@ describe("the parameters of all lines", () => {
     );
   });
 
-  test("vary when one line lacks them, wherever that is", () => {
-    expect(summaryOfBodies({ a: 1 }, {}).varying).toEqual(["a"]);
-    expect(summaryOfBodies({}, { a: 1 }).varying).toEqual(["a"]);
-    expect(summaryOfBodies({ a: 1 }, {}, { a: 1 })).toMatchObject({ common: {}, varying: ["a"] });
-  });
-
   test("are compared member by member at every depth", () => {
     const format = (name: string) => ({ type: "json", schema: { name, strict: true } });
     expect(summaryOfBodies({ format: format("x") }, { format: format("y") })).toMatchObject({

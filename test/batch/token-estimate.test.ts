@@ -19,11 +19,6 @@ describe("the tokens that a request may cost", () => {
     }
   });
 
-  test("count the answer once for each choice", () => {
-    const body = { ...prompt, n: 3, max_tokens: 100 };
-    expect(estimate(body)).toBe(promptTokens(body) + 300);
-  });
-
   test("are those of the largest maximum when there are two", () => {
     const body = { ...prompt, max_tokens: 50, max_completion_tokens: 400 };
     expect(estimate(body)).toBe(promptTokens(body) + 400);

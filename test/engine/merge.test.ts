@@ -161,18 +161,6 @@ test("the rows of some lines cost the chunks that have them, however many routes
   expect(readCount).toBe(20);
 });
 
-test("the first record of a line is the one that counts", async () => {
-  using bench = await mergeBench();
-  const first = await bench.writeSegment([1], 50);
-  const second = await bench.writeSegment([1, 2], 60);
-  const chunk = chunkOf(
-    0,
-    [1, 2].map((number) => ({ number, route: "a" })),
-  );
-  const rows = await rowsOf(bench.merge(), [{ chunk, segments: [first, second] }]);
-  expect(rows.map(({ bytes }) => bytes.length)).toEqual([50, 60]);
-});
-
 test("the lines of a stopped batch that never ran have rows in their places", async () => {
   using bench = await mergeBench();
   await bench.blobs.putBytes(
