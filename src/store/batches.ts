@@ -68,6 +68,23 @@ export interface OpenWork {
   readonly firstExpiresAtMs: number | null;
 }
 
+interface OpenWorkRow {
+  readonly status: BatchStatus;
+  readonly batchCount: number;
+  readonly lineCount: number;
+  readonly firstExpiresAtMs: number | null;
+}
+
+/** Adds up the rows of the statuses. */
+export function openWorkIn(rows: readonly OpenWorkRow[]): OpenWork {
+  const ends = rows.map((row) => row.firstExpiresAtMs).filter((atMs) => atMs !== null);
+  return {
+    batchCounts: Object.fromEntries(rows.map((row) => [row.status, row.batchCount])),
+    lineCount: rows.reduce((sum, row) => sum + row.lineCount, 0),
+    firstExpiresAtMs: ends.length === 0 ? null : Math.min(...ends),
+  };
+}
+
 /** What is stored in the commit of a new batch. */
 export interface BatchInsertion {
   readonly receipt?: Receipt | undefined;

@@ -1,5 +1,5 @@
 /** The part of the store for the end of a batch: from its last closed chunk to its files and its tidying. */
-import type { Batch, BatchId, Chunk, Counts, StoredFile } from "../batch/batch.ts";
+import type { Batch, BatchId, Chunk, Counts, StopReason, StoredFile } from "../batch/batch.ts";
 import type { FailureGroup } from "../batch/failures.ts";
 import type { ResultSummary } from "../batch/run-summary.ts";
 import type { Segment } from "./chunks.ts";
@@ -61,6 +61,36 @@ export interface IncompleteChunk {
   /** The keys of its segments that cannot be read. */
   readonly lostBlobKeys: readonly string[];
 }
+
+/** Returns the final status that a stop reason calls for, with its time. A batch without one gets the status `unstopped`. */
+export function endingOf<At>(
+  stopReason: StopReason | null,
+  unstopped: "completed" | "failed",
+  at: At,
+) {
+  switch (stopReason) {
+    case null:
+      return unstopped === "completed"
+        ? ({ status: "completed", completedAtMs: at } as const)
+        : ({ status: "failed", failedAtMs: at } as const);
+    case "cancelled":
+      return { status: "cancelled", cancelledAtMs: at } as const;
+    case "expired":
+      return { status: "expired", expiredAtMs: at } as const;
+  }
+}
+
+/** The columns of a batch that ends without results. */
+export const NOTHING_DONE = {
+  failureGroups: null,
+  completedCount: 0,
+  failedCount: 0,
+  inputTokens: 0,
+  cachedTokens: 0,
+  outputTokens: 0,
+  reasoningTokens: 0,
+  totalTokens: 0,
+} as const;
 
 /** The part of the {@link Store} port for the end of a batch. */
 export interface FinalizingStore {

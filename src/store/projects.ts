@@ -18,6 +18,11 @@ export interface StoredProject {
   readonly deletedAtMs: number | null;
 }
 
+export const projectFromRow = (row: StoredProject): StoredProject => {
+  const { name, rules, createdAtMs, deletedAtMs } = row;
+  return { name, rules, createdAtMs, deletedAtMs };
+};
+
 /** The rules of a project that was never made. */
 export const DEFAULT_RULES: StoredRules = ProjectSettings.parse({});
 

@@ -30,6 +30,24 @@ export interface BatchPlan {
   readonly summary?: InputSummary;
 }
 
+const PAGE_CHUNKS = 500;
+const PAGE_EXTENTS = 16 * 1024;
+
+/** Pages of chunks that are written at once: some 10 ms. The event loop takes a turn between two pages. */
+export function* pagesOf(planned: readonly PlannedChunk[]): Generator<PlannedChunk[]> {
+  let page: PlannedChunk[] = [];
+  let extentCount = 0;
+  for (const chunk of planned) {
+    page.push(chunk);
+    extentCount += chunk.extents.length;
+    if (page.length < PAGE_CHUNKS && extentCount < PAGE_EXTENTS) continue;
+    yield page;
+    page = [];
+    extentCount = 0;
+  }
+  if (page.length > 0) yield page;
+}
+
 /** The part of the {@link Store} port for validation. */
 export interface ValidationStore {
   /**

@@ -8,9 +8,10 @@ import {
   type BatchQuery,
   FILTER_STEP,
   type OpenWork,
+  openWorkIn,
   searchedText,
 } from "../batches.ts";
-import type { Page } from "../page.ts";
+import { type Page, pageOf } from "../page.ts";
 import { QuotaExceeded } from "../quotas.ts";
 import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { boundsSpending } from "../spending.ts";
@@ -33,20 +34,15 @@ async function assertRoom(db: Db, project: string, limit: number | null): Promis
   if ((await db.$count(batches, open)) >= limit) throw new QuotaExceeded("open_batches", limit);
 }
 
-const pageOf = (found: readonly Batch[], limit: number): Page<Batch> => ({
-  data: found.slice(0, limit),
-  hasMore: found.length > limit,
-});
+type Row = typeof batches.$inferSelect;
 
-async function readBatches(db: Db, condition: SQL | undefined, limit: number): Promise<Batch[]> {
-  const rows = await db
+const readBatches = (db: Db, condition: SQL | undefined, limit: number): PromiseLike<Row[]> =>
+  db
     .select()
     .from(batches)
     .where(and(condition, isListed))
     .orderBy(desc(batches.sequence))
     .limit(limit);
-  return rows.map(batchFromRow);
-}
 
 /** Finds the last batch of a step, in the index alone; undefined in the last step. */
 async function findStep(db: Db, project: string, before: number): Promise<number | undefined> {
@@ -165,15 +161,15 @@ export class PostgresBatches {
       const ofProject = eq(batches.project, project);
       if (filter === undefined) {
         const isBefore = and(ofProject, lt(batches.sequence, before));
-        return pageOf(await readBatches(db, isBefore, limit + 1), limit);
+        return pageOf(await readBatches(db, isBefore, limit + 1), limit, batchFromRow);
       }
-      const found: Batch[] = [];
+      const found: Row[] = [];
       for (let last: number | undefined; ; ) {
         last = await findStep(db, project, before);
         const inStep = and(lt(batches.sequence, before), gte(batches.sequence, last ?? 0));
         const matches = and(ofProject, inStep, ...conditionsOf(filter));
         found.push(...(await readBatches(db, matches, limit + 1 - found.length)));
-        if (last === undefined || found.length > limit) return pageOf(found, limit);
+        if (last === undefined || found.length > limit) return pageOf(found, limit, batchFromRow);
         before = last;
       }
     });
@@ -196,11 +192,6 @@ export class PostgresBatches {
         .where(isOpenBatch)
         .groupBy(batches.status),
     );
-    const ends = rows.map((row) => row.firstExpiresAtMs).filter((atMs) => atMs !== null);
-    return {
-      batchCounts: Object.fromEntries(rows.map((row) => [row.status, row.batchCount])),
-      lineCount: rows.reduce((sum, row) => sum + row.lineCount, 0),
-      firstExpiresAtMs: ends.length === 0 ? null : Math.min(...ends),
-    };
+    return openWorkIn(rows);
   }
 }

@@ -17,7 +17,7 @@ import {
   type NewDelivery,
 } from "../deliveries.ts";
 import type { Receipt } from "../idempotency.ts";
-import type { Page } from "../page.ts";
+import { type Page, pageOf } from "../page.ts";
 import { batchFromRow, deliveryFromRow, deliveryRow, fileFromRow } from "../rows.ts";
 import { isFinalBatch, isListed, isOpenDelivery, waitsForItsBatch } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
@@ -165,7 +165,7 @@ export class PostgresDeliveries {
         .where(and(ofBatch, before))
         .orderBy(desc(batchDeliveries.sequence))
         .limit(limit + 1);
-      return { data: rows.slice(0, limit).map(deliveryFromRow), hasMore: rows.length > limit };
+      return pageOf(rows, limit, deliveryFromRow);
     });
   }
 

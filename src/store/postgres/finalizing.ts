@@ -1,9 +1,9 @@
 /** The end of a batch: from its last closed chunk to its final status. */
 
-import type { BatchId, StopReason, StoredFile } from "../../batch/batch.ts";
+import type { BatchId, StoredFile } from "../../batch/batch.ts";
 import { addFailures, type FailureGroup } from "../../batch/failures.ts";
 import { statusesBefore } from "../../batch/status.ts";
-import type { BatchResult, IncompleteChunk } from "../finalizing.ts";
+import { type BatchResult, endingOf, type IncompleteChunk, NOTHING_DONE } from "../finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import { batchFromRow, fileFromRow } from "../rows.ts";
 import type { BatchFailure } from "../validation.ts";
@@ -30,17 +30,6 @@ import { batches, chunks } from "./schema.ts";
 import { isInputOf } from "./scope.ts";
 import { removeSegments } from "./segments.ts";
 import { insertWebhookDeliveries } from "./webhook-deliveries.ts";
-
-const NOTHING_DONE = {
-  failureGroups: null,
-  completedCount: 0,
-  failedCount: 0,
-  inputTokens: 0,
-  cachedTokens: 0,
-  outputTokens: 0,
-  reasoningTokens: 0,
-  totalTokens: 0,
-} as const;
 
 /** Finds the first batch without an open chunk of the first eligible project. */
 const firstEnded = (isEligible: SQL, now: SQL): SQL => sql`(
@@ -183,7 +172,7 @@ async function findEnd(
     .where(isHeldBatch(lease))
     .for("no key update");
   if (held === undefined) return null;
-  const final = ending(held.stopReason, unstopped, now);
+  const final = endingOf(held.stopReason, unstopped, now);
   return statusesBefore(final.status).includes(held.status) ? final : null;
 }
 
@@ -206,18 +195,4 @@ async function end(
   await settleDeliveries(db, { batchId, status: final.status, outputFileId, errorFileId, now });
 }
 
-type Final = ReturnType<typeof ending>;
-
-/** Returns the final status that a stop reason calls for. A batch without one gets the status `unstopped`. */
-function ending(stopReason: StopReason | null, unstopped: "completed" | "failed", now: SQL) {
-  switch (stopReason) {
-    case null:
-      return unstopped === "completed"
-        ? ({ status: "completed", completedAtMs: now } as const)
-        : ({ status: "failed", failedAtMs: now } as const);
-    case "cancelled":
-      return { status: "cancelled", cancelledAtMs: now } as const;
-    case "expired":
-      return { status: "expired", expiredAtMs: now } as const;
-  }
-}
+type Final = ReturnType<typeof endingOf<SQL>>;

@@ -13,11 +13,7 @@ import { type Bid, heldBy, NO_LEASE } from "./leases.ts";
 
 const FORGETTING_PAGE = 10_000;
 
-interface Held {
-  readonly project: string;
-  readonly key: string;
-  readonly owner: string;
-}
+type Held = Pick<Receipt, "project" | "key" | "owner">;
 
 const isKey = (project: string, key: string) =>
   and(eq(idempotencyKeys.project, project), eq(idempotencyKeys.key, key));

@@ -1,7 +1,7 @@
 /** Keys that were made at run time, and the requests of projects. */
 import type { UntrustedId } from "../../batch/batch.ts";
 import type { KeyId, KeyQuery, KeysInForce, NewKey, StoredKey } from "../keys.ts";
-import type { Page } from "../page.ts";
+import { type Page, pageOf } from "../page.ts";
 import { allowanceOf, MINUTE_MS, type RequestAllowance } from "../quotas.ts";
 import { OF_INSTALLATION } from "../tombstones.ts";
 import { apiKeys, keyRequirement, projects, requestCounts, signingKeys } from "./access-schema.ts";
@@ -55,7 +55,7 @@ export class PostgresKeys {
         .where(start)
         .orderBy(desc(apiKeys.sequence))
         .limit(limit + 1);
-      return { data: rows.slice(0, limit).map(keyFromRow), hasMore: rows.length > limit };
+      return pageOf(rows, limit, keyFromRow);
     });
   }
 

@@ -1,6 +1,12 @@
 /** Projects that were made at run time, and the deletion of all data of a project. */
-import type { Page } from "../page.ts";
-import { DEFAULT_RULES, DELETION_MS, type ProjectQuery, type StoredProject } from "../projects.ts";
+import { type Page, pageOf } from "../page.ts";
+import {
+  DEFAULT_RULES,
+  DELETION_MS,
+  type ProjectQuery,
+  projectFromRow,
+  type StoredProject,
+} from "../projects.ts";
 import { OF_INSTALLATION } from "../tombstones.ts";
 import { apiKeys, interactiveSlots, projects, requestCounts } from "./access-schema.ts";
 import { isDeleted, isListed, isPendingUpload } from "./conditions.ts";
@@ -26,13 +32,6 @@ type Purged =
   | typeof reservations
   | typeof tombstones
   | typeof uploads;
-
-const projectFromRow = (row: typeof projects.$inferSelect): StoredProject => ({
-  name: row.name,
-  rules: row.rules,
-  createdAtMs: row.createdAtMs,
-  deletedAtMs: row.deletedAtMs,
-});
 
 export class PostgresProjects {
   readonly #db: Database;
@@ -79,7 +78,7 @@ export class PostgresProjects {
         .where(start)
         .orderBy(desc(projects.sequence))
         .limit(limit + 1);
-      return { data: rows.slice(0, limit).map(projectFromRow), hasMore: rows.length > limit };
+      return pageOf(rows, limit, projectFromRow);
     });
   }
 

@@ -9,21 +9,7 @@
 import type { Clock } from "../../clock.ts";
 import type { Claim } from "../claim.ts";
 import type { CopyStore } from "../copying.ts";
-import type { DeletingStore } from "../deleting.ts";
-import type { DeliveryStore } from "../deliveries.ts";
-import type { ForecastStore } from "../forecasts.ts";
-import type { IdempotencyStore } from "../idempotency.ts";
-import type { IntentStore } from "../intents.ts";
-import type { KeyStore } from "../keys.ts";
-import type { ProgressStore } from "../progress.ts";
-import type { ProjectStore } from "../projects.ts";
-import type { QuotaStore } from "../quotas.ts";
-import type { ReplicaStore } from "../replicas.ts";
-import type { SourceStore } from "../sources.ts";
-import type { SpendingStore } from "../spending.ts";
 import type { Store } from "../store.ts";
-import type { UsageStore } from "../usage.ts";
-import type { WebhookDeliveryStore } from "../webhook-deliveries.ts";
 import { PostgresBatches } from "./batches.ts";
 import { PostgresChunks } from "./chunks.ts";
 import { type ConnectionOptions, connectionOf } from "./connection.ts";
@@ -198,7 +184,8 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     ...spendingMethods(new PostgresSpending(db), now),
     ...usageMethods(new PostgresModelUsage(db), new PostgresProgress(db)),
     ...postgresRuns(db),
-    ...replicaMethods(new PostgresReplicas(db), postgresForecasts(db), now),
+    ...postgresForecasts(db),
+    ...replicaMethods(new PostgresReplicas(db), now),
     ...keyMethods(new PostgresKeys(db), new PostgresInteractiveSlots(db), now),
     ping: async () => void (await db.read((each) => each.execute(sql`select 1`))),
     ...nudgeMethods(db),
@@ -228,7 +215,7 @@ const idempotencyMethods = (idempotency: PostgresIdempotency, now: Now) =>
     releaseIdempotencyKeyIfHeld: (project, key, owner) =>
       idempotency.releaseIfHeld({ project, key, owner }),
     forgetIdempotencyKeys: () => idempotency.forgetOld(now()),
-  }) satisfies IdempotencyStore;
+  }) satisfies Partial<Store>;
 
 const intentMethods = (intents: PostgresIntents, now: Now) =>
   ({
@@ -237,15 +224,14 @@ const intentMethods = (intents: PostgresIntents, now: Now) =>
     revokeIntentIfDeclared: (blobKey) => intents.revoke(blobKey),
     revokeExpiredIntents: (limit) => intents.revokeExpired(now(), limit),
     findGarbage: (blobKeys) => intents.findGarbage(blobKeys),
-  }) satisfies IntentStore;
+  }) satisfies Partial<Store>;
 
-const replicaMethods = (replicas: PostgresReplicas, forecasts: ForecastStore, now: Now) =>
+const replicaMethods = (replicas: PostgresReplicas, now: Now) =>
   ({
-    ...forecasts,
     renewReplica: (replica, demands) => replicas.renew(timed(now)(replica), demands),
     releaseReplica: (owner) => replicas.release(owner, now()),
     listLeftReplicas: () => replicas.listLeft(now()),
-  }) satisfies ReplicaStore & ForecastStore;
+  }) satisfies Partial<Store>;
 
 const keyMethods = (keys: PostgresKeys, slots: PostgresInteractiveSlots, now: Now) =>
   ({
@@ -259,7 +245,7 @@ const keyMethods = (keys: PostgresKeys, slots: PostgresInteractiveSlots, now: No
     takeInteractiveSlot: (slot, limits) => slots.take(slot, limits, now()),
     renewInteractiveSlots: (ids, ttlMs) => slots.renew(ids, later(now(), ttlMs)),
     releaseInteractiveSlot: (id) => slots.release(id),
-  }) satisfies KeyStore & QuotaStore;
+  }) satisfies Partial<Store>;
 
 const sourceMethods = (sources: PostgresSources, now: Now) =>
   ({
@@ -268,7 +254,7 @@ const sourceMethods = (sources: PostgresSources, now: Now) =>
     findInput: (batch) => sources.findInput(batch),
     findMergedResults: (batch) => sources.findMergedResults(batch),
     listRetries: (sourceIds) => sources.listRetries(sourceIds),
-  }) satisfies SourceStore;
+  }) satisfies Partial<Store>;
 
 const pausingMethods = (pausing: PostgresPausing, now: Now) =>
   ({
@@ -281,7 +267,7 @@ const webhookDeliveryMethods = (deliveries: PostgresWebhookDeliveries, now: Now)
     claimWebhookDeliveries: (claim) => deliveries.claim(timed(now)(claim)),
     forgetWebhookDelivery: (webhookId) => deliveries.forget(webhookId),
     postponeWebhookDeliveryIfHeld: (held, ms) => deliveries.postponeIfHeld(held, later(now(), ms)),
-  }) satisfies WebhookDeliveryStore;
+  }) satisfies Partial<Store>;
 
 const deliveryMethods = (deliveries: PostgresDeliveries, now: Now) =>
   ({
@@ -298,7 +284,7 @@ const deliveryMethods = (deliveries: PostgresDeliveries, now: Now) =>
     postponeDeliveryIfLeased: (lease, next) => deliveries.postponeIfLeased(lease, next, now()),
     endDeliveryIfLeased: (lease, end) => deliveries.endIfLeased(lease, end, now()),
     settleOverlookedDeliveries: (limit) => deliveries.settleOverlooked(limit, now()),
-  }) satisfies DeliveryStore;
+  }) satisfies Partial<Store>;
 
 const projectMethods = (projects: PostgresProjects, now: Now) =>
   ({
@@ -308,13 +294,13 @@ const projectMethods = (projects: PostgresProjects, now: Now) =>
     findProjects: () => projects.findAll(),
     beginDeletingProjectIfPresent: (name) => projects.beginDeletingIfPresent(name, now()),
     purgeProject: (name) => projects.purge(name, now()),
-  }) satisfies ProjectStore;
+  }) satisfies Partial<Store>;
 
 const spendingMethods = (spending: PostgresSpending, now: Now) =>
   ({
     reserveIfLeased: (lease, reservation) => spending.reserve(lease, reservation, now()),
     listQuotaPauses: (after) => spending.listQuotaPauses(after),
-  }) satisfies SpendingStore;
+  }) satisfies Partial<Store>;
 
 const usageMethods = (usage: PostgresModelUsage, progress: PostgresProgress) =>
   ({
@@ -323,7 +309,7 @@ const usageMethods = (usage: PostgresModelUsage, progress: PostgresProgress) =>
     findRunningProgress: (ids) => progress.findRunning(ids),
     recordSamples: (changed) => progress.record(changed),
     findProgress: (batchId) => progress.find(batchId),
-  }) satisfies UsageStore & ProgressStore;
+  }) satisfies Partial<Store>;
 
 const openListMethods = (open: PostgresOpenLists, now: Now) =>
   ({
@@ -346,7 +332,7 @@ const deletingMethods = (deleting: PostgresDeleting, now: Now) =>
     listDeletedBatches: (limit, after) => deleting.listDeleted(limit, after),
     forgetBatch: (batchId) => deleting.forget(batchId, now()),
     forgetTombstones: () => deleting.forgetTombstones(now()),
-  }) satisfies DeletingStore;
+  }) satisfies Partial<Store>;
 
 const finalizingMethods = (finalizing: PostgresFinalizing, tidying: PostgresTidying, now: Now) =>
   ({

@@ -5,7 +5,7 @@ import type { PlannedChunk } from "../../batch/plan.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import { assertRoomForLines, boundsLines, type LineQuotas } from "../quotas.ts";
 import { batchFromRow, fileFromRow } from "../rows.ts";
-import type { BatchFailure, BatchPlan } from "../validation.ts";
+import { type BatchFailure, type BatchPlan, pagesOf } from "../validation.ts";
 import { isListed, isOpenBatch, isValidating, waitsForValidation } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { settleDeliveries } from "./deliveries.ts";
@@ -26,10 +26,6 @@ import { keepSummary } from "./runs.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOf } from "./scope.ts";
 import { insertWebhookDeliveries } from "./webhook-deliveries.ts";
-
-/** The number of chunks and extents that one statement writes. The event loop takes a turn between two statements. */
-const PAGE_CHUNKS = 500;
-const PAGE_EXTENTS = 16 * 1024;
 
 /** Finds the first waiting batch of the first eligible project. */
 const firstWaiting = (isEligible: SQL, now: SQL): SQL => sql`(
@@ -188,18 +184,4 @@ async function insertChunks(
         "text",
       )}
     ) as planned(number, model, line_count, extents)`);
-}
-
-function* pagesOf(planned: readonly PlannedChunk[]): Generator<PlannedChunk[]> {
-  let page: PlannedChunk[] = [];
-  let extentCount = 0;
-  for (const chunk of planned) {
-    page.push(chunk);
-    extentCount += chunk.extents.length;
-    if (page.length < PAGE_CHUNKS && extentCount < PAGE_EXTENTS) continue;
-    yield page;
-    page = [];
-    extentCount = 0;
-  }
-  if (page.length > 0) yield page;
 }

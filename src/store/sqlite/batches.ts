@@ -10,9 +10,10 @@ import {
   type BatchQuery,
   FILTER_STEP,
   type OpenWork,
+  openWorkIn,
   searchedText,
 } from "../batches.ts";
-import type { Page } from "../page.ts";
+import { type Page, pageOf } from "../page.ts";
 import { QuotaExceeded } from "../quotas.ts";
 import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { boundsSpending } from "../spending.ts";
@@ -52,10 +53,7 @@ const prepareStatements = (db: Db) => ({
     .prepare(),
 });
 
-const pageOf = (found: readonly Batch[], limit: number): Page<Batch> => ({
-  data: found.slice(0, limit),
-  hasMore: found.length > limit,
-});
+type Row = typeof batches.$inferSelect;
 
 function conditionsOf({ status, endpoint, model, ...filter }: BatchFilter): (SQL | undefined)[] {
   const { createdAtOrAfterMs, metadata, search } = filter;
@@ -147,38 +145,32 @@ export class SqliteBatches {
     }
     const ofProject = eq(batches.project, project);
     if (filter === undefined) {
-      return pageOf(this.#read(and(ofProject, lt(batches.sequence, before)), limit + 1), limit);
+      const rows = this.#read(and(ofProject, lt(batches.sequence, before)), limit + 1);
+      return pageOf(rows, limit, batchFromRow);
     }
-    const found: Batch[] = [];
+    const found: Row[] = [];
     for (let last: number | undefined; ; await nextTurn()) {
       // The step is found in the index alone, so rows that do not match are read once.
       last = this.#statements.findStep.get({ project, before })?.sequence;
       const inStep = and(lt(batches.sequence, before), gte(batches.sequence, last ?? 0));
       const matches = and(ofProject, inStep, ...conditionsOf(filter));
       found.push(...this.#read(matches, limit + 1 - found.length));
-      if (last === undefined || found.length > limit) return pageOf(found, limit);
+      if (last === undefined || found.length > limit) return pageOf(found, limit, batchFromRow);
       before = last;
     }
   }
 
-  #read(condition: SQL | undefined, limit: number): Batch[] {
+  #read(condition: SQL | undefined, limit: number): Row[] {
     return this.#db
       .select()
       .from(batches)
       .where(and(condition, isListed))
       .orderBy(desc(batches.sequence))
       .limit(limit)
-      .all()
-      .map(batchFromRow);
+      .all();
   }
 
   countOpenWork(): OpenWork {
-    const rows = this.#statements.countOpenWork.all();
-    const ends = rows.map((row) => row.firstExpiresAtMs).filter((atMs) => atMs !== null);
-    return {
-      batchCounts: Object.fromEntries(rows.map((row) => [row.status, row.batchCount])),
-      lineCount: rows.reduce((sum, row) => sum + row.lineCount, 0),
-      firstExpiresAtMs: ends.length === 0 ? null : Math.min(...ends),
-    };
+    return openWorkIn(this.#statements.countOpenWork.all());
   }
 }

@@ -17,7 +17,7 @@ import {
   type NewDelivery,
 } from "../deliveries.ts";
 import type { Receipt } from "../idempotency.ts";
-import type { Page } from "../page.ts";
+import { type Page, pageOf } from "../page.ts";
 import { batchFromRow, deliveryFromRow, deliveryRow, fileFromRow } from "../rows.ts";
 import { isFinalBatch, isListed, isOpenDelivery, waitsForItsBatch } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
@@ -152,7 +152,7 @@ export class SqliteDeliveries {
       .orderBy(desc(batchDeliveries.sequence))
       .limit(limit + 1)
       .all();
-    return { data: rows.slice(0, limit).map(deliveryFromRow), hasMore: rows.length > limit };
+    return pageOf(rows, limit, deliveryFromRow);
   }
 
   find(batch: ScopedId<"batch">, id: UntrustedId<"delivery">): Delivery | null {

@@ -3,7 +3,7 @@
 import type { FileId, ScopedId, StoredFile, UntrustedId } from "../../batch/batch.ts";
 import type { FileQuery } from "../files.ts";
 import type { Receipt } from "../idempotency.ts";
-import type { Page } from "../page.ts";
+import { type Page, pageOf } from "../page.ts";
 import { assertRoomForFile, boundsFiles, type FileQuotas, type StoredSums } from "../quotas.ts";
 import { fileFromRow } from "../rows.ts";
 import { isBehind } from "./behind.ts";
@@ -115,10 +115,7 @@ export class SqliteFiles {
       .orderBy(query.order === "asc" ? asc(files.sequence) : desc(files.sequence))
       .limit(query.limit + 1)
       .all();
-    return {
-      data: rows.slice(0, query.limit).map(fileFromRow),
-      hasMore: rows.length > query.limit,
-    };
+    return pageOf(rows, query.limit, fileFromRow);
   }
 
   /** Returns the condition for files after the cursor, which may be a deleted file. */

@@ -1,10 +1,10 @@
 /** The end of a batch: from its last closed chunk to its final status. */
 
 import { setImmediate as nextTurn } from "node:timers/promises";
-import type { BatchId, StopReason, StoredFile } from "../../batch/batch.ts";
+import type { BatchId, StoredFile } from "../../batch/batch.ts";
 import { addFailures, type FailureGroup } from "../../batch/failures.ts";
 import { statusesBefore } from "../../batch/status.ts";
-import type { BatchResult, IncompleteChunk } from "../finalizing.ts";
+import { type BatchResult, endingOf, type IncompleteChunk, NOTHING_DONE } from "../finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import { batchFromRow, fileFromRow } from "../rows.ts";
 import type { BatchFailure } from "../validation.ts";
@@ -63,31 +63,6 @@ const prepareStatements = (db: Db) => ({
     .where(isHeldBatch)
     .prepare(),
 });
-
-/** Returns the final status that a stop reason calls for; `unstopped` is the status of a batch without one. */
-function ending(stopReason: StopReason | null, unstopped: "completed" | "failed", nowMs: number) {
-  switch (stopReason) {
-    case null:
-      return unstopped === "completed"
-        ? ({ status: "completed", completedAtMs: nowMs } as const)
-        : ({ status: "failed", failedAtMs: nowMs } as const);
-    case "cancelled":
-      return { status: "cancelled", cancelledAtMs: nowMs } as const;
-    case "expired":
-      return { status: "expired", expiredAtMs: nowMs } as const;
-  }
-}
-
-const NOTHING_DONE = {
-  failureGroups: null,
-  completedCount: 0,
-  failedCount: 0,
-  inputTokens: 0,
-  cachedTokens: 0,
-  outputTokens: 0,
-  reasoningTokens: 0,
-  totalTokens: 0,
-} as const;
 
 interface Ending {
   readonly unstopped: "completed" | "failed";
@@ -230,7 +205,7 @@ export class SqliteFinalizing {
   ): boolean {
     const held = this.#statements.findHeld.get({ ...lease });
     if (held === undefined) return false;
-    const end = ending(held.stopReason, unstopped, nowMs);
+    const end = endingOf(held.stopReason, unstopped, nowMs);
     const { changes } = this.#db
       .update(batches)
       .set({ ...end, ...changed, ...NO_LEASE })

@@ -18,11 +18,7 @@ import { type Bid, claimValues, NO_LEASE } from "./leases.ts";
 /** One statement deletes so many keys: some 5 ms. */
 const FORGETTING_PAGE = 2_000;
 
-interface Held {
-  readonly project: string;
-  readonly key: string;
-  readonly owner: string;
-}
+type Held = Pick<Receipt, "project" | "key" | "owner">;
 
 const isKey = (project: string, key: string) =>
   and(eq(idempotencyKeys.project, project), eq(idempotencyKeys.key, key));

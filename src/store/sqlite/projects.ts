@@ -1,7 +1,13 @@
 /** Projects that were made at run time, and the deletion of all data of a project. */
 import { setImmediate as nextTurn } from "node:timers/promises";
-import type { Page } from "../page.ts";
-import { DEFAULT_RULES, DELETION_MS, type ProjectQuery, type StoredProject } from "../projects.ts";
+import { type Page, pageOf } from "../page.ts";
+import {
+  DEFAULT_RULES,
+  DELETION_MS,
+  type ProjectQuery,
+  projectFromRow,
+  type StoredProject,
+} from "../projects.ts";
 import { OF_INSTALLATION } from "../tombstones.ts";
 import { apiKeys, interactiveSlots, projects, requestCounts } from "./access-schema.ts";
 import { isDeleted, isListed, isPendingUpload } from "./conditions.ts";
@@ -27,13 +33,6 @@ type Purged =
   | typeof tombstones
   | typeof usageSums
   | typeof uploads;
-
-const projectFromRow = (row: typeof projects.$inferSelect): StoredProject => ({
-  name: row.name,
-  rules: row.rules,
-  createdAtMs: row.createdAtMs,
-  deletedAtMs: row.deletedAtMs,
-});
 
 export class SqliteProjects {
   readonly #db: Db;
@@ -78,7 +77,7 @@ export class SqliteProjects {
       .orderBy(desc(projects.sequence))
       .limit(limit + 1)
       .all();
-    return { data: rows.slice(0, limit).map(projectFromRow), hasMore: rows.length > limit };
+    return pageOf(rows, limit, projectFromRow);
   }
 
   findAll(): StoredProject[] {

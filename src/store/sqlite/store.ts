@@ -10,24 +10,8 @@ import { existsSync } from "node:fs";
 import type { Clock } from "../../clock.ts";
 import type { Claim } from "../claim.ts";
 import type { CopyStore } from "../copying.ts";
-import type { DeletingStore } from "../deleting.ts";
-import type { DeliveryStore } from "../deliveries.ts";
-import type { FileStore } from "../files.ts";
-import type { ForecastStore } from "../forecasts.ts";
-import type { IdempotencyStore } from "../idempotency.ts";
-import type { IntentStore } from "../intents.ts";
-import type { KeyStore } from "../keys.ts";
 import type { NudgeStore } from "../nudges.ts";
-import type { ProgressStore } from "../progress.ts";
-import type { ProjectStore } from "../projects.ts";
-import type { QuotaStore } from "../quotas.ts";
-import type { ReplicaStore } from "../replicas.ts";
-import type { SourceStore } from "../sources.ts";
-import type { SpendingStore } from "../spending.ts";
 import type { Store } from "../store.ts";
-import type { UploadStore } from "../uploads.ts";
-import type { UsageStore } from "../usage.ts";
-import type { WebhookDeliveryStore } from "../webhook-deliveries.ts";
 import { SqliteBatches } from "./batches.ts";
 import { SqliteChunks } from "./chunks.ts";
 import { SqliteCopying } from "./copying.ts";
@@ -180,7 +164,8 @@ function composeStore(db: Db, wal: WalSync, clock: Pick<Clock, "nowMs">): Store 
     ...spendingMethods(new SqliteSpending(db), now),
     ...usageMethods(modelUsage),
     ...sqliteRuns(db),
-    ...replicaMethods(new SqliteReplicas(), sqliteForecasts(), now),
+    ...sqliteForecasts(),
+    ...replicaMethods(new SqliteReplicas(), now),
     ...keyMethods(new SqliteKeys(db), new SqliteInteractiveSlots(db), now),
     ping: async () => write(db, () => void db.get(sql`select 1`)),
     close: () => wal.close().finally(() => db.$client.close()),
@@ -211,7 +196,7 @@ const fileMethods = (files: SqliteFiles, now: Now) =>
     deleteExpiredFiles: async () => files.deleteExpired(now()),
     listUnusedFiles: async (limit, after) => files.listUnused(limit, after),
     forgetFiles: async (ids) => files.forget(ids, now()),
-  }) satisfies FileStore;
+  }) satisfies Partial<Store>;
 
 const uploadMethods = (uploads: SqliteUploads, now: Now) =>
   ({
@@ -226,7 +211,7 @@ const uploadMethods = (uploads: SqliteUploads, now: Now) =>
     listUploadsToTidy: async (limit, after) => uploads.listToTidy(limit, after),
     forgetParts: (uploadId) => uploads.forgetParts(uploadId),
     forgetUploads: () => uploads.forgetOld(now()),
-  }) satisfies UploadStore;
+  }) satisfies Partial<Store>;
 
 const idempotencyMethods = (idempotency: SqliteIdempotency, now: Now) =>
   ({
@@ -237,7 +222,7 @@ const idempotencyMethods = (idempotency: SqliteIdempotency, now: Now) =>
     releaseIdempotencyKeyIfHeld: async (project, key, owner) =>
       idempotency.releaseIfHeld({ project, key, owner }),
     forgetIdempotencyKeys: () => idempotency.forgetOld(now()),
-  }) satisfies IdempotencyStore;
+  }) satisfies Partial<Store>;
 
 const intentMethods = (intents: SqliteIntents, now: Now) =>
   ({
@@ -246,15 +231,14 @@ const intentMethods = (intents: SqliteIntents, now: Now) =>
     revokeIntentIfDeclared: async (blobKey) => intents.revoke(blobKey),
     revokeExpiredIntents: async (limit) => intents.revokeExpired(now(), limit),
     findGarbage: async (blobKeys) => intents.findGarbage(blobKeys),
-  }) satisfies IntentStore;
+  }) satisfies Partial<Store>;
 
-const replicaMethods = (replicas: SqliteReplicas, forecasts: ForecastStore, now: Now) =>
+const replicaMethods = (replicas: SqliteReplicas, now: Now) =>
   ({
-    ...forecasts,
     renewReplica: async (replica, demands) => replicas.renew(replica, demands, now()),
     releaseReplica: async (owner) => replicas.release(owner, now()),
     listLeftReplicas: async () => replicas.listLeft(now()),
-  }) satisfies ReplicaStore & ForecastStore;
+  }) satisfies Partial<Store>;
 
 const keyMethods = (keys: SqliteKeys, slots: SqliteInteractiveSlots, now: Now) =>
   ({
@@ -268,7 +252,7 @@ const keyMethods = (keys: SqliteKeys, slots: SqliteInteractiveSlots, now: Now) =
     takeInteractiveSlot: async (slot, limits) => slots.take(slot, limits, now()),
     renewInteractiveSlots: async (ids, ttlMs) => slots.renew(ids, now() + ttlMs),
     releaseInteractiveSlot: async (id) => slots.release(id),
-  }) satisfies KeyStore & QuotaStore;
+  }) satisfies Partial<Store>;
 
 const outgoingMethods = (webhookDeliveries: SqliteWebhookDeliveries, now: Now) =>
   ({
@@ -277,7 +261,7 @@ const outgoingMethods = (webhookDeliveries: SqliteWebhookDeliveries, now: Now) =
     forgetWebhookDelivery: async (webhookId) => webhookDeliveries.forget(webhookId),
     postponeWebhookDeliveryIfHeld: async (held, ms) =>
       webhookDeliveries.postponeIfHeld(held, now() + ms),
-  }) satisfies WebhookDeliveryStore & NudgeStore;
+  }) satisfies Partial<Store>;
 
 const deliveryMethods = (deliveries: SqliteDeliveries, now: Now) =>
   ({
@@ -295,7 +279,7 @@ const deliveryMethods = (deliveries: SqliteDeliveries, now: Now) =>
       deliveries.postponeIfLeased(lease, next, now()),
     endDeliveryIfLeased: async (lease, end) => deliveries.endIfLeased(lease, end, now()),
     settleOverlookedDeliveries: async (limit) => deliveries.settleOverlooked(limit, now()),
-  }) satisfies DeliveryStore;
+  }) satisfies Partial<Store>;
 
 const projectMethods = (projects: SqliteProjects, now: Now) =>
   ({
@@ -305,26 +289,26 @@ const projectMethods = (projects: SqliteProjects, now: Now) =>
     findProjects: async () => projects.findAll(),
     beginDeletingProjectIfPresent: async (name) => projects.beginDeletingIfPresent(name, now()),
     purgeProject: (name) => projects.purge(name, now()),
-  }) satisfies ProjectStore;
+  }) satisfies Partial<Store>;
 
 const progressMethods = (progress: SqliteProgress) =>
   ({
     findRunningProgress: async (ids) => progress.findRunning(ids),
     recordSamples: async (changed) => progress.record(changed),
     findProgress: async (batchId) => progress.find(batchId),
-  }) satisfies ProgressStore;
+  }) satisfies Partial<Store>;
 
 const spendingMethods = (spending: SqliteSpending, now: Now) =>
   ({
     reserveIfLeased: async (lease, reservation) => spending.reserve(lease, reservation, now()),
     listQuotaPauses: async (after) => spending.listQuotaPauses(after),
-  }) satisfies SpendingStore;
+  }) satisfies Partial<Store>;
 
 const usageMethods = (usage: SqliteModelUsage) =>
   ({
     findPricedUsage: async (batchIds) => usage.findPriced(batchIds),
     listUsage: async (query, after) => usage.list(query, after),
-  }) satisfies UsageStore;
+  }) satisfies Partial<Store>;
 
 const validationMethods = (validation: SqliteValidation, now: Now) =>
   ({
@@ -342,7 +326,7 @@ const sourceMethods = (sources: SqliteSources, now: Now) =>
     findInput: async (batch) => sources.findInput(batch),
     findMergedResults: async (batch) => sources.findMergedResults(batch),
     listRetries: async (sourceIds) => sources.listRetries(sourceIds),
-  }) satisfies SourceStore;
+  }) satisfies Partial<Store>;
 
 const pausingMethods = (pausing: SqlitePausing, now: Now) =>
   ({
@@ -371,7 +355,7 @@ const deletingMethods = (deleting: SqliteDeleting, now: Now) =>
     listDeletedBatches: async (limit, after) => deleting.listDeleted(limit, after),
     forgetBatch: (batchId) => deleting.forget(batchId, now()),
     forgetTombstones: () => deleting.forgetTombstones(now()),
-  }) satisfies DeletingStore;
+  }) satisfies Partial<Store>;
 
 const finalizingMethods = (finalizing: SqliteFinalizing, tidying: SqliteTidying, now: Now) =>
   ({

@@ -14,7 +14,7 @@ import type { PlannedChunk } from "../../batch/plan.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import { assertRoomForLines, boundsLines, type LineQuotas } from "../quotas.ts";
 import { batchFromRow, fileFromRow } from "../rows.ts";
-import type { BatchFailure, BatchPlan } from "../validation.ts";
+import { type BatchFailure, type BatchPlan, pagesOf } from "../validation.ts";
 import { isListed, isOpenBatch, isValidating, waitsForValidation } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { settleDeliveries } from "./deliveries.ts";
@@ -26,9 +26,6 @@ import { batches, chunks } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
 import type { SqliteWebhookDeliveries } from "./webhook-deliveries.ts";
 
-/** One commit writes so many chunks with their extents: some 10 ms. */
-const PAGE_CHUNKS = 500;
-const PAGE_EXTENTS = 16 * 1024;
 const PAGE_DELETED = 200;
 
 /** Finds the first waiting batch of the first project that `isEligible`. */
@@ -221,18 +218,4 @@ export class SqliteValidation {
   #insertChunks({ batchId }: BatchLease, planned: readonly PlannedChunk[]): void {
     for (const chunk of planned) this.#statements.insertChunk.run({ ...chunk, batchId });
   }
-}
-
-function* pagesOf(planned: readonly PlannedChunk[]): Generator<PlannedChunk[]> {
-  let page: PlannedChunk[] = [];
-  let extentCount = 0;
-  for (const chunk of planned) {
-    page.push(chunk);
-    extentCount += chunk.extents.length;
-    if (page.length < PAGE_CHUNKS && extentCount < PAGE_EXTENTS) continue;
-    yield page;
-    page = [];
-    extentCount = 0;
-  }
-  if (page.length > 0) yield page;
 }
