@@ -7,6 +7,12 @@ import { openChromium } from "./browser.ts";
 import { chatLine, startTestService, type TestService } from "./service.ts";
 import { startUpstream, type TestUpstream } from "./upstream.ts";
 
+/** Chooses a file on a page. */
+export const choose = (page: Page, name: string, content: string | Buffer): Promise<void> =>
+  page
+    .locator("input[type=file]")
+    .setInputFiles({ name, mimeType: "", buffer: Buffer.from(content) });
+
 interface Parts {
   readonly browser: Browser;
   readonly upstream: TestUpstream;

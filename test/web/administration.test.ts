@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { axeFaults } from "../support/axe.ts";
 import { hasChromium, openChromium } from "../support/browser.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { choose } from "../support/visit.ts";
 
 const OPERATOR = "key-of-the-operator";
 const STRANGER = "key-of-another-project";
@@ -148,8 +149,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
   /** Opens the form for a batch with a line in it, beside another tab in which its person has signed out. */
   async function filledIn(): Promise<{ page: Page; other: Page }> {
     const page = await signedIn(OPERATOR, "/new");
-    const file = { name: "a.jsonl", mimeType: "", buffer: Buffer.from(chatLine("a", "b")) };
-    await page.locator("input[type=file]").setInputFiles(file);
+    await choose(page, "a.jsonl", chatLine("a", "b"));
     await page.getByText("1 line, no fault found.").waitFor();
     await page.getByLabel("Metadata").fill("team=search");
     const other = await page.context().newPage();

@@ -27,7 +27,6 @@ test("its cost and its source are called what they are, and a pause has no end t
   upstream.hold();
   const running = await service.submit([chatLine("a", "Hello")]);
   await upstream.reached(4);
-  console.log((await pageOf(running.id)).match(/<dt>Cost[\s\S]{0,120}/)?.[0]);
   expect(await pageOf(running.id)).toContain("<dt>Cost so far</dt>");
   await fetch(`${service.url}/v1/batches/${running.id}/pause`, { method: "POST" });
   expect(await pageOf(running.id)).toContain("once it goes on");

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { UpstreamList, UpstreamObject } from "../../src/contract/upstream.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { type ProjectServers, startProjectServers } from "../support/projects.ts";
+import { signIn } from "../support/sign-in.ts";
 
 const OPERATOR = "key-of-the-operator";
 const postgres = await sharePostgres("the web page of a fleet");
@@ -21,17 +22,6 @@ describe.skipIf(postgres === null)("on two servers", () => {
     await postgres?.[Symbol.asyncDispose]();
   });
 
-  async function cookieFor(key: string, server: number): Promise<string> {
-    const answer = await fetch(`${at(server)}/web/sign-in`, {
-      method: "POST",
-      redirect: "manual",
-      headers: { "sec-fetch-site": "same-origin" },
-      body: new URLSearchParams({ key }),
-    });
-    expect(answer.status).toBe(303);
-    return answer.headers.getSetCookie()[0]?.split(";")[0] ?? "";
-  }
-
   const open = (server: number, path: string, cookie: string) =>
     fetch(at(server) + path, {
       headers: { accept: "text/html", "sec-fetch-site": "same-origin", cookie },
@@ -44,7 +34,7 @@ describe.skipIf(postgres === null)("on two servers", () => {
       body: JSON.stringify({ name: "guest", project: "search", scopes: ["read"] }),
     });
     const { id, key } = (await made.json()) as { id: string; key: string };
-    const cookie = await cookieFor(key, 0);
+    const cookie = await signIn(at(0), key);
     await expect.poll(async () => (await open(1, "/", cookie)).status).toBe(200);
     expect((await open(0, "/", cookie)).status).toBe(200);
     const events = await Promise.all([open(0, "/web/live", cookie), open(1, "/web/live", cookie)]);
@@ -79,7 +69,7 @@ describe.skipIf(postgres === null)("on two servers", () => {
         .poll(() => read(server))
         .toMatchObject({ name: "only", servers: 2, in_flight: inFlight });
     }
-    const cookie = await cookieFor(OPERATOR, 1);
+    const cookie = await signIn(at(1), OPERATOR);
     const page = await (await open(0, "/upstreams", cookie)).text();
     expect(page).toContain('data-values="[3,');
     servers.upstream.release();

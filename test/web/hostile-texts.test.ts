@@ -6,9 +6,9 @@ import { refusal } from "../support/given.ts";
 import { chatLine, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const HOSTILE = `"'><script>window.hacked=1</script><img src=x onerror=hacked()>\u202e\u001b[2J`;
+const HOSTILE = `"'><script>window.hacked=1</script><img src=x onerror=hacked()>\u202e\u001b[2J\u2066\u0085\u200b`;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the characters to find.
-const RAW = /<script>window|<img src=x|"'>|\u202e|\u001b/;
+const RAW = /<script>window|<img src=x|"'>|[\u202e\u001b\u2066\u0085\u200b]/;
 
 const upstream = forAllTests(
   await startUpstream({
@@ -62,6 +62,7 @@ test("no page has them as anything but text", async () => {
   }
   const page = await (await open(`/batches/${batchId}`)).text();
   expect(page).toContain("&lt;script&gt;window.hacked=1&lt;/script&gt;");
+  expect(page).toContain("⟨U+202E⟩␛[2J");
 });
 
 test("a page that cannot be is no failure of the server", async () => {

@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { hasChromium, openChromium } from "../support/browser.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+import { choose } from "../support/visit.ts";
 
 describe.skipIf(!hasChromium())("a file that is chosen", () => {
   let browser: Browser;
@@ -167,15 +168,9 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
 
   test("is the one that is sent, although the check of another one took longer", async () => {
     await page.goto(`${service.url}/new`);
-    const picker = page.locator("input[type=file]");
     const many = Array.from({ length: 60_000 }, (_, at) => chatLine(`l-${at}`, "Hi")).join("\n");
-    const file = (name: string, text: string) => ({
-      name,
-      mimeType: "",
-      buffer: Buffer.from(text),
-    });
-    await picker.setInputFiles(file("slow.jsonl", many));
-    await picker.setInputFiles(file("c.csv", "country\nPeru\n"));
+    await choose(page, "slow.jsonl", many);
+    await choose(page, "c.csv", "country\nPeru\n");
     await page.getByText("1 row.").waitFor();
     await page.getByLabel("Model").fill("test-model");
     await page.getByLabel("Metadata").fill("team: search");

@@ -7,7 +7,7 @@ import { createBatch } from "../support/batches.ts";
 import { hasChromium } from "../support/browser.ts";
 import { chatLine, type TestService } from "../support/service.ts";
 import type { TestUpstream } from "../support/upstream.ts";
-import { Visit } from "../support/visit.ts";
+import { choose, Visit } from "../support/visit.ts";
 
 /** Text that would do something if it were taken for more than text. */
 const HOSTILE = [
@@ -113,37 +113,6 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await page.waitForURL(`${service.url}/`);
   });
 
-  test("what clients and models write stays text", async () => {
-    const file = new File(
-      [
-        HOSTILE.map((text, n) =>
-          chatLine(text, n % 2 === 0 ? text : `${text} [[status 400]]`),
-        ).join("\n"),
-      ],
-      `${HOSTILE[0]}.jsonl`,
-    );
-    const { id: input } = await service.openai.files.create({ file, purpose: "batch" });
-    const metadata = Object.fromEntries(
-      HOSTILE.map((text, n) => [`${n}${text}`.slice(0, 64), text]),
-    );
-    const { id } = await createBatch(service.openai, input, { metadata });
-    await service.ended(id);
-    const page = await visit.openPage(`/batches/${id}`);
-    const text = await page.locator("main").textContent();
-    expect(text).toContain("<script>window.hacked = 1</script>");
-    expect(text).toContain("user⟨U+202E⟩txt.exe");
-    expect(text).toContain("␛]8;;https://evil.example␇link");
-    for (const path of ["/", `/batches/${id}`]) {
-      await page.goto(service.url + path);
-      expect(await page.evaluate("'hacked' in window")).toBe(false);
-      expect(
-        await page.locator("main").locator("script, img, iframe, [href*='evil']").count(),
-      ).toBe(0);
-      // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the characters to find.
-      expect(await page.content()).not.toMatch(/[\u001b\u0007\u202e\u2066\u0085\u200b]/);
-    }
-  });
-
   test("the list keeps to its filters", async () => {
     const { id } = await service.run([chatLine("a", "b")]);
     const page = await visit.openPage("/");
@@ -163,10 +132,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
   test("a sample pauses its batch, and failed lines are run again in a batch with all results", async () => {
     const page = await visit.openPage("/new");
     const lines = [chatLine("good", "b"), chatLine("bad", "[[status 400]]")];
-    const buffer = Buffer.from(lines.join("\n"));
-    await page
-      .locator("input[type=file]")
-      .setInputFiles({ name: "in.jsonl", mimeType: "", buffer });
+    await choose(page, "in.jsonl", lines.join("\n"));
     await page.getByText("2 lines, no fault found.").waitFor();
     await page.getByLabel("Sample").fill("1");
     await page.getByRole("button", { name: "Create batch" }).click();

@@ -6,6 +6,7 @@ import { expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { startTestService } from "../support/service.ts";
+import { signIn } from "../support/sign-in.ts";
 
 const MAX_OF_PROJECT = 75;
 const SILENCE_MS = 300_000;
@@ -22,15 +23,7 @@ const service = forAllTests(
   await startTestService({ config: { auth: { keys }, upstreams }, clock }),
 );
 
-async function cookieOf(name: string): Promise<string> {
-  const answer = await fetch(`${service.url}/web/sign-in`, {
-    method: "POST",
-    redirect: "manual",
-    headers: { "sec-fetch-site": "same-origin" },
-    body: new URLSearchParams({ key: `key-of-${name}` }),
-  });
-  return answer.headers.getSetCookie()[0]!.split(";")[0]!;
-}
+const cookieOf = (name: string) => signIn(service.url, `key-of-${name}`);
 
 async function open(cookie: string, query = ""): Promise<Response> {
   const controller = new AbortController();

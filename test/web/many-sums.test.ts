@@ -1,7 +1,9 @@
 /** The page of usage while there are more sums than a report has. */
 import { expect, test } from "vitest";
+import { submitLines } from "../support/batches.ts";
 import { ask, clientOf } from "../support/projects.ts";
 import { chatLine, startTestService } from "../support/service.ts";
+import { signIn } from "../support/sign-in.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 /** A project has so many models of its own in a report, which has 10,000 sums at most. */
@@ -23,28 +25,13 @@ test("the page of usage keeps its form, its sums and its chart when there are to
     chatLine(`line-${n}`, "Hi", { model: `model-${n}` }),
   );
   for (const name of tenants) {
-    const openai = clientOf(service.url, `key-${name}`);
-    const file = new File([`${lines.join("\n")}\n`], "input.jsonl");
-    const { id: input_file_id } = await openai.files.create({ file, purpose: "batch" });
-    const endpoint = "/v1/chat/completions";
-    const { id: batch } = await openai.batches.create({
-      input_file_id,
-      endpoint,
-      completion_window: "24h",
-    });
+    const { id: batch } = await submitLines(clientOf(service.url, `key-${name}`), lines);
     await service.events.reached("batch.completed", { batch });
   }
   const asked = await ask(service.url, "usage?group_by=project,model", {}, "key-admin");
   expect(asked.status).toBe(400);
 
-  const begun = await fetch(`${service.url}/web/sign-in`, {
-    method: "POST",
-    redirect: "manual",
-    headers: { "sec-fetch-site": "same-origin" },
-    body: new URLSearchParams({ key: "key-admin" }),
-  });
-  const cookie = begun.headers.get("set-cookie")?.split(";")[0] ?? "";
-  const headers = { cookie, accept: "text/html" };
+  const headers = { cookie: await signIn(service.url, "key-admin"), accept: "text/html" };
   const page = await fetch(`${service.url}/usage?by=project&by=model`, { headers });
   expect(page.status).toBe(200);
   const text = await page.text();

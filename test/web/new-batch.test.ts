@@ -7,7 +7,7 @@ import { submitLines } from "../support/batches.ts";
 import { hasChromium } from "../support/browser.ts";
 import { chatTemplate, derive } from "../support/derived.ts";
 import { chatLine, chatLines } from "../support/service.ts";
-import { Visit } from "../support/visit.ts";
+import { choose, Visit } from "../support/visit.ts";
 
 describe.skipIf(!hasChromium())("a new batch", () => {
   let visit: Visit;
@@ -20,8 +20,7 @@ describe.skipIf(!hasChromium())("a new batch", () => {
 
   async function opened(name: string, text: string): Promise<Page> {
     const page = await visit.openPage("/new");
-    const file = { name, mimeType: "", buffer: Buffer.from(text) };
-    await page.locator("input[type=file]").setInputFiles(file);
+    await choose(page, name, text);
     await page.getByText(/^1 (?:row\.|line, no fault found\.)$/).waitFor();
     return page;
   }
@@ -168,10 +167,7 @@ describe.skipIf(!hasChromium())("a new batch", () => {
     });
     await create(page);
     await arrived;
-    const buffer = Buffer.from(chatLine("second", "Hi"));
-    await page
-      .locator("input[type=file]")
-      .setInputFiles({ name: "second.jsonl", mimeType: "", buffer });
+    await choose(page, "second.jsonl", chatLine("second", "Hi"));
     await page.getByText("1 line, no fault found.").waitFor();
     pass();
     await fault(page, "Value must be '24h'.");

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { hasChromium, openChromium } from "../support/browser.ts";
 import { listening } from "../support/listening.ts";
 import { startTestService, type TestService } from "../support/service.ts";
+import { choose } from "../support/visit.ts";
 
 describe.skipIf(!hasChromium())("in a browser", () => {
   let browser: Browser;
@@ -61,14 +62,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
 
     const own = await browser.newPage();
     await own.goto(`${service.url}/files`);
-    await own
-      .locator("input[type=file]")
-      .first()
-      .setInputFiles({
-        name: "own.jsonl",
-        mimeType: "application/jsonl",
-        buffer: Buffer.from('{"custom_id": "a"}\n'),
-      });
+    await choose(own, "own.jsonl", '{"custom_id": "a"}\n');
     await own.locator("tr", { hasText: "own.jsonl" }).waitFor();
     await own.close();
   });

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { hasChromium } from "../support/browser.ts";
 import { chatLine, type TestService } from "../support/service.ts";
-import { Visit } from "../support/visit.ts";
+import { choose, Visit } from "../support/visit.ts";
 
 describe.skipIf(!hasChromium())("in a browser", () => {
   let visit: Visit;
@@ -20,10 +20,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
 
   test("a CSV file becomes a batch through a template, with a preview of three lines", async () => {
     const page = await visit.openPage("/new");
-    const buffer = Buffer.from('id,country\na,Peru\nb,"Chad, the"\nc,Laos\nd,Mali\n');
-    await page
-      .locator("input[type=file]")
-      .setInputFiles({ name: "c.csv", mimeType: "text/csv", buffer });
+    await choose(page, "c.csv", 'id,country\na,Peru\nb,"Chad, the"\nc,Laos\nd,Mali\n');
     await page.getByText("4 rows.").waitFor();
     await page.getByLabel("Prompt for each row").fill("Capital of {{country}} {{city}}?");
     await page.getByText("There is no column {{city}}.").waitFor();
@@ -65,14 +62,9 @@ describe.skipIf(!hasChromium())("in a browser", () => {
   test("a JSONL file with faults is not sent, and the faults have line numbers", async () => {
     const page = await visit.openPage("/new");
     const good = chatLine("a", "b");
-    const choose = (lines: readonly string[]) =>
-      page.locator("input[type=file]").setInputFiles({
-        name: "in.jsonl",
-        mimeType: "",
-        buffer: Buffer.from(lines.join("\n")),
-      });
     const { data } = await service.openai.files.list();
-    await choose([good, "{", good, JSON.stringify({ custom_id: "c" })]);
+    const faulty = [good, "{", good, JSON.stringify({ custom_id: "c" })];
+    await choose(page, "in.jsonl", faulty.join("\n"));
     await page.getByText("Line 4: method must be POST.").waitFor();
     expect(await page.locator(".faults li").allTextContents()).toEqual([
       "Line 2: The line is not a JSON object.",
@@ -82,7 +74,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await page.getByRole("button", { name: "Create batch" }).click();
     await page.getByText("Choose a file first.").waitFor();
     expect((await service.openai.files.list()).data).toEqual(data);
-    await choose([good]);
+    await choose(page, "in.jsonl", good);
     await page.getByText("1 line, no fault found.").waitFor();
     await page.getByRole("button", { name: "Create batch" }).click();
     await page.waitForURL(/batches\/batch_/);
@@ -150,9 +142,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await page.evaluate(
       "Blob.prototype.arrayBuffer = () => Promise.reject(new DOMException('', 'NotFoundError'))",
     );
-    const buffer = Buffer.from("id,country\n1,Peru\n");
-    const folder = { name: "data.csv", mimeType: "text/csv", buffer };
-    await page.locator("input[type=file]").setInputFiles(folder);
+    await choose(page, "data.csv", "id,country\n1,Peru\n");
     await page.getByText("The browser cannot read data.csv.").waitFor();
     await page.getByRole("button", { name: "Create batch" }).click();
     await page.getByText("Choose a file first.").waitFor();

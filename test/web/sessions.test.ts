@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { FakeClock } from "../support/fake-clock.ts";
 import { startTestService, type TestService } from "../support/service.ts";
+import { signIn as sessionOf } from "../support/sign-in.ts";
 
 const WRITER = "key-of-the-writer";
 const READER = "key-of-the-reader";
@@ -59,11 +60,7 @@ const signIn = (key: string, headers: Record<string, string> = {}, next = "") =>
     body: new URLSearchParams({ key, next }),
   });
 
-async function cookieOf(key: string): Promise<string> {
-  const answer = await signIn(key);
-  expect(answer.status).toBe(303);
-  return answer.headers.getSetCookie()[0]!.split(";")[0]!;
-}
+const cookieOf = (key: string) => sessionOf(service.url, key);
 
 test("a key for administration alone leads to the first page that it may see", async () => {
   const cookie = await cookieOf(ADMINISTRATOR);
@@ -181,23 +178,6 @@ describe("a session", () => {
     expect((await open("/", { cookie: reader })).status).toBe(401);
     expect((await open("/", { cookie: writer })).status).toBe(200);
     service.reconfigure(configOf(ALL));
-  });
-
-  test("ends with a key that is revoked, and so do the events of its open page", async () => {
-    const admin = { authorization: `Bearer ${OPERATOR}` };
-    const made = await fetch(`${service.url}/v1/admin/keys`, {
-      method: "POST",
-      headers: admin,
-      body: JSON.stringify({ name: "guest", project: "search", scopes: ["read"] }),
-    });
-    const { id, key } = (await made.json()) as { id: string; key: string };
-    const cookie = await cookieOf(key);
-    const events = await open("/web/live", { cookie, "sec-fetch-site": "same-origin" });
-    expect(events.headers.get("content-type")).toBe("text/event-stream");
-    await fetch(`${service.url}/v1/admin/keys/${id}`, { method: "DELETE", headers: admin });
-    expect((await open("/", { cookie })).status).toBe(401);
-    const text = await events.text();
-    expect(text.slice(text.lastIndexOf("event:"))).toMatch(/^event: reload\n/);
   });
 
   test("whose key gets other rights ends the events of its open page, which showed more", async () => {
