@@ -148,6 +148,21 @@ describe("containers", () => {
     for (const [, variable] of variables) expect(example).toContain(`${variable}=`);
   });
 
+  test("have in compose.yaml one image, which one service builds and no registry is asked for", () => {
+    const { services } = yaml("deploy/compose.yaml");
+    interface Service {
+      readonly image: string;
+      readonly build?: string;
+      readonly pull_policy?: string;
+    }
+    const ours = Object.values<Service>(services).filter(({ image }) =>
+      image.startsWith("batchd:"),
+    );
+    expect(ours).toHaveLength(4);
+    expect(ours.filter(({ build }) => build !== undefined)).toHaveLength(1);
+    expect(ours.map((service) => service.pull_policy)).toEqual(ours.map(() => "never"));
+  });
+
   test("behind nginx are those of compose.yaml", () => {
     const servers = read("deploy/nginx/batchd.conf").matchAll(/server (\S+):8080/g);
     expect([...servers].map(([, name]) => name)).toEqual(["api-1", "api-2"]);
