@@ -32,6 +32,6 @@ EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s \
   CMD ["node", "-e", "fetch('http://127.0.0.1:' + process.env.BATCHD_PORT + '/health').then((r) => process.exit(r.ok ? 0 : 1), () => process.exit(1))"]
 # No shell in between: SIGTERM reaches the server, which then finishes what is in flight.
-# That may take 20 s (engine.drain_grace_seconds): stop with `docker stop --time 30`.
+# That may take 20 s (engine.drain_grace_seconds): stop with `docker stop -t 30`.
 ENTRYPOINT ["node", "--max-semi-space-size=16", "dist/main.js"]
 CMD ["serve"]
