@@ -6,7 +6,9 @@ import { accessSync, constants } from "node:fs";
 import { delimiter, join } from "node:path";
 import { type Browser, chromium } from "playwright-core";
 
-const NAMES = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
+/** The one without windows comes first: it takes a third of the processor time of a browser that only hides them. */
+export const SHELL = "chromium-headless-shell";
+const NAMES = [SHELL, "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
 function isExecutable(path: string): boolean {
   try {
@@ -23,7 +25,7 @@ export function findChromium(): string | null {
   if (named !== undefined && named !== "") return isExecutable(named) ? named : null;
   const folders = (process.env["PATH"] ?? "").split(delimiter);
   return (
-    folders.flatMap((folder) => NAMES.map((name) => join(folder, name))).find(isExecutable) ?? null
+    NAMES.flatMap((name) => folders.map((folder) => join(folder, name))).find(isExecutable) ?? null
   );
 }
 
