@@ -11,6 +11,7 @@ import type { BlobReader } from "../blobs/blobs.ts";
 import type { MemoryBudget, Room } from "../resources/memory-budget.ts";
 import { SlicedWork } from "../resources/time-slice.ts";
 import type { Store } from "../store/store.ts";
+import { firstWithBody } from "./equal-body.ts";
 import type { InputReading } from "./input-reading.ts";
 import { numbersInSource } from "./merged-lines.ts";
 import { parsedLine } from "./parsed-line.ts";
@@ -58,15 +59,24 @@ class BodyCount {
 
   add({ bytes, number }: SplitLine): Promise<void> | null {
     const parsed = bytes === null || this.#bodies === null ? null : parsedLine(bytes);
-    if (parsed instanceof Promise) return parsed.then((found) => this.#count(number, bytes, found));
-    this.#count(number, bytes, parsed);
-    return null;
+    if (parsed instanceof Promise) {
+      return parsed.then(async (found) => void (await this.#count(number, bytes, found)));
+    }
+    return this.#count(number, bytes, parsed);
   }
 
-  #count(number: number, bytes: Buffer | null, parsed: ParsedLine | null): void {
+  #count(number: number, bytes: Buffer | null, parsed: ParsedLine | null): Promise<void> | null {
     const body = parsed?.body ?? null;
-    const first = bytes && body && this.#bodies?.firstWith(bytes, body, number);
-    if (first == null) this.total++;
+    const count = (first: number | null) => {
+      if (first === null) this.total++;
+    };
+    const first =
+      bytes === null || body === null || this.#bodies === null
+        ? null
+        : firstWithBody(this.#bodies, bytes.subarray(body.start, body.end), number);
+    if (first instanceof Promise) return first.then(count);
+    count(first);
+    return null;
   }
 }
 

@@ -20,6 +20,7 @@ import type { SplitLine } from "../batch/split.ts";
 import { estimateInputTokens } from "../batch/token-estimate.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { BatchPlan } from "../store/validation.ts";
+import { firstWithBody } from "./equal-body.ts";
 import { parsedLine } from "./parsed-line.ts";
 import type { ServedModels } from "./served-models.ts";
 
@@ -112,22 +113,34 @@ export class InputReading {
     }
     const parsed = parsedLine(bytes);
     if (parsed instanceof Promise) {
-      return parsed.then((found) => this.#add(line, bytes, found));
+      return parsed.then(async (found) => void (await this.#add(line, bytes, found)));
     }
-    this.#add(line, bytes, parsed);
+    return this.#add(line, bytes, parsed);
+  }
+
+  #add(line: SplitLine, bytes: Buffer, parsed: ParsedLine | null): Promise<void> | null {
+    const fault = this.#check.findFault(bytes, parsed);
+    const body = parsed?.body ?? null;
+    if (fault !== null || body === null || this.#bodies === null) {
+      this.#takeNew(line, body, fault);
+      this.#summarize(bytes, parsed);
+      return null;
+    }
+    const take = (earlier: number | null) => {
+      if (earlier === null) this.#takeNew(line, body, null);
+      else this.#passOver(line);
+      this.#summarize(bytes, parsed);
+    };
+    const own = bytes.subarray(body.start, body.end);
+    const earlier = firstWithBody(this.#bodies, own, line.number + this.#shift);
+    if (earlier instanceof Promise) return earlier.then(take);
+    take(earlier);
     return null;
   }
 
-  #add(line: SplitLine, bytes: Buffer, parsed: ParsedLine | null): void {
-    const fault = this.#check.findFault(bytes, parsed);
-    const body = parsed?.body ?? null;
-    if (fault === null && body !== null && this.#isDuplicate(line, bytes, body)) {
-      this.#summarize(bytes, parsed);
-      return;
-    }
+  #takeNew(line: SplitLine, body: Extent | null, fault: LineFault | null): void {
     if (body !== null) this.#estimatedTokens += estimateInputTokens(body.end - body.start);
     this.#judge(line, fault);
-    this.#summarize(bytes, parsed);
   }
 
   #summarize(bytes: Buffer, parsed: ParsedLine | null): void {
@@ -136,16 +149,12 @@ export class InputReading {
     this.#parameters.add(bytes, parsed);
   }
 
-  /** Leaves a line out of all chunks when its body came before. Its row is made of the row of that line. */
-  #isDuplicate({ number, start }: SplitLine, bytes: Buffer, body: Extent): boolean {
+  /** Leaves a line out of all chunks, because its body came before. Its row is made of the row of that line. */
+  #passOver({ number, start }: SplitLine): void {
     const shifted = number + this.#shift;
-    if (this.#bodies === null || this.#bodies.firstWith(bytes, body, shifted) === null) {
-      return false;
-    }
     const { lineCount, firstLine } = this.#duplicates;
     this.#duplicates = { lineCount: lineCount + 1, firstLine: firstLine ?? shifted };
     this.#planner.passOver({ number: shifted, start });
-    return true;
   }
 
   #judge(line: SplitLine, fault: LineFault | null): void {

@@ -9,6 +9,7 @@ import type { EqualBodies } from "../batch/equal-bodies.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
 import { timeForMore } from "../resources/time-slice.ts";
+import { firstWithBody } from "./equal-body.ts";
 import { type KeptRowsDeps, NumbersInSource } from "./merged-lines.ts";
 import { parsedLine } from "./parsed-line.ts";
 import { isLost } from "./segment.ts";
@@ -94,7 +95,8 @@ async function* linesOf(
     const number = numbers === null ? ownNumber : await numbers.next(bytes);
     if (number === null) return null;
     const { start, end } = parsed.customId;
-    const first = bodies.firstWith(bytes, parsed.body, number);
+    const body = bytes.subarray(parsed.body.start, parsed.body.end);
+    const first = await firstWithBody(bodies, body, number);
     return { number, first, customId: bytes.subarray(start, end) };
   };
   const pieces = async function* () {
