@@ -103,9 +103,14 @@ export function sayBatch(batch: ShownBatch): void {
   row("input", batch.input_file_id);
   row("output", batch.output_file_id);
   row("errors", batch.error_file_id);
-  for (const [key, value] of Object.entries(metadata ?? {})) row("metadata", `${key}=${value}`);
+  for (const [key, value] of Object.entries(metadata ?? {}))
+    row("metadata", `${key}=${metadataText(value)}`);
   for (const line of [...failureLines(batch), ...faultLines(batch)]) say(printable(line));
 }
+
+/** OpenAI and batchd have texts alone. Another server may keep any JSON. */
+const metadataText = (value: unknown): string =>
+  typeof value === "string" ? value : JSON.stringify(value);
 
 export const failureLines = ({ x_batchd: more }: ShownBatch): string[] =>
   (more?.failures ?? [])

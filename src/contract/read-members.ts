@@ -6,6 +6,8 @@ import { z } from "zod";
 
 const text = z.string().nullish();
 const number = z.number().nullish();
+/** A bar of progress and a sum make sense of nothing else. */
+const count = z.int().min(0);
 const cost = { currency: z.string(), so_far: z.string(), projected: text };
 const failure = { lines: z.number(), status_code: number, code: text };
 const fault = { line: number, message: z.string(), code: text };
@@ -17,6 +19,8 @@ const Extension = z.looseObject({
   failures: z.array(z.looseObject(failure)).nullish(),
   from: z.looseObject({ batch: z.string() }).nullish(),
   eta: number,
+  budget: text,
+  priority: number,
 });
 
 export const ReadMembers = z.looseObject({
@@ -32,9 +36,7 @@ export const ReadMembers = z.looseObject({
   address: text,
   error: z.looseObject({ message: z.string() }).nullish(),
   errors: z.looseObject({ data: z.array(z.looseObject(fault)).nullish() }).nullish(),
-  request_counts: z
-    .looseObject({ total: z.number(), completed: z.number(), failed: z.number() })
-    .nullish(),
+  request_counts: z.looseObject({ total: count, completed: count, failed: count }).nullish(),
   usage: z.looseObject({ input_tokens: z.number(), output_tokens: z.number() }).nullish(),
   x_batchd: Extension.nullish(),
 });

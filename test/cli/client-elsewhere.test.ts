@@ -257,6 +257,17 @@ describe("a server without OpenAI's API", () => {
   test.each([
     ["show batch_1", misshapen, /^batch_1 {2}in_progress\nprogress +no lines yet\n/],
     ["show batch_1", { ...batch, x_batchd: extension }, /^batch_1 {2}in_progress\n/],
+    ["show batch_1", { ...batch, x_batchd: { budget: 5, priority: {} } }, /^batch_1 /],
+    [
+      "show batch_1",
+      { ...batch, metadata: { a: { toString: 1 } } },
+      /^metadata +a=\{"toString":1/m,
+    ],
+    [
+      "show batch_1",
+      { ...batch, request_counts: { total: 1e300, completed: -3, failed: 0 } },
+      /^progress +no lines yet$/m,
+    ],
     ["list", { data: [{ ...misshapen, x_batchd: extension }] }, /^batch_1 +in_progress/m],
     ["files list", { data: [{ id: "file-1", bytes: "2", filename: {} }] }, /^file-1 +-/m],
     ["files show file-1", { id: "file-1", purpose: [] }, /^id +file-1\n/],
