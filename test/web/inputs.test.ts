@@ -166,6 +166,12 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
     expect(await chosen("a.jsonl", latin)).toMatch(/faults:Line 1: The file is not UTF-8/);
   });
 
+  test("as JSONL may have no line that no server takes", async () => {
+    const path = await fileOf("long.jsonl", `${chatLine("a", "Peru")}\n{"custom_id":"`);
+    await truncate(path, 600 * 1024 * 1024);
+    expect(await saidAbout(path)).toContain("Line 2: The line is longer than 256 MB");
+  });
+
   test("is the one that is sent, although the check of another one took longer", async () => {
     await page.goto(`${service.url}/new`);
     const many = Array.from({ length: 60_000 }, (_, at) => chatLine(`l-${at}`, "Hi")).join("\n");

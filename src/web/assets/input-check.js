@@ -4,6 +4,9 @@
  */
 
 const MAX_FAULTS = 10;
+/** No server can be set up for a longer line, and a browser that parsed one might run out of memory. */
+const MAX_LINE_CHARACTERS = 256 * 1024 * 1024;
+const TOO_LONG = "The line is longer than 256 MB, which no server takes.";
 const BYTE_ORDER_MARK = "It begins with a byte order mark. Save the file as UTF-8 without one.";
 
 /**
@@ -33,9 +36,11 @@ export async function checkLines(file) {
       if (message !== null) checked.faults.push({ line, message });
       if (checked.faults.length >= MAX_FAULTS) return checked;
     }
-  } catch {
+  } catch (error) {
     // Where the decoder is ahead of the lines, the place is not exact.
-    checked.faults.push({ line: line + 1, message: "The file is not UTF-8 from about here on." });
+    const message =
+      error instanceof RangeError ? TOO_LONG : "The file is not UTF-8 from about here on.";
+    checked.faults.push({ line: line + 1, message });
     return checked;
   }
   if (checked.lineCount === 0) checked.faults.push({ line: 1, message: "The file is empty." });
@@ -107,6 +112,7 @@ async function* linesOf(file) {
     const lines = [rest + first, ...more];
     rest = lines.pop() ?? "";
     yield* lines;
+    if (rest.length > MAX_LINE_CHARACTERS) throw new RangeError(TOO_LONG);
   }
   if (rest !== "") yield rest;
 }
