@@ -32,12 +32,15 @@ async function* pieces(
   let tries = 0;
   for (;;) {
     try {
-      for await (const piece of await restOf(server, fileId, { start: received, signal })) {
+      const { content, wholeBytes } = await restOf(server, fileId, { start: received, signal });
+      for await (const piece of content) {
         received += piece.length;
         tries = 0;
         yield piece;
       }
-      return;
+      if (received >= wholeBytes) return;
+      if (++tries >= MAX_TRIES)
+        throw new CommandFailure(endless(`${server.url} sends nothing`, fileId, received));
     } catch (error) {
       const problem = isPassing(error) ? server.explain(error) : null;
       if (signal.aborted || problem === null) throw error;
@@ -55,17 +58,43 @@ async function* pieces(
 const endless = (problem: string, fileId: string, received: number) =>
   `${problem}; ${MAX_TRIES} tries in a row have brought nothing more of ${fileId} than ${bytes(received)}`;
 
-async function* restOf(
-  { openai }: Server,
+interface Rest {
+  readonly content: AsyncIterable<Buffer>;
+  /** The length of the file, where the server may have sent a part of the rest; else 0. */
+  readonly wholeBytes: number;
+}
+
+async function* nothing(): AsyncGenerator<Buffer> {}
+
+async function restOf(
+  { openai, url }: Server,
   fileId: string,
   { start, signal }: { readonly start: number; readonly signal: AbortSignal },
-): AsyncGenerator<Buffer> {
+): Promise<Rest> {
   const headers = start === 0 ? {} : { range: `bytes=${start}-` };
   const response = await openai.files.content(fileId, { signal, headers }).catch(nothingIfAtEnd);
-  if (response === null || response.body === null) return;
+  if (response === null || response.body === null) return { content: nothing(), wholeBytes: 0 };
   // A server that does not know ranges sends all of it again.
-  let skip = response.status === 206 ? 0 : start;
-  for await (const piece of Readable.fromWeb(response.body as ReadableStream<Uint8Array>)) {
+  const sent = response.status === 206 ? rangeIn(response.headers, start) : ALL;
+  if (sent.start > start)
+    throw new CommandFailure(`${url} leaves out a part of ${fileId}, after ${bytes(start)}`);
+  const body = Readable.fromWeb(response.body as ReadableStream<Uint8Array>);
+  return { content: withoutFirst(start - sent.start, body), wholeBytes: sent.wholeBytes };
+}
+
+const ALL = { start: 0, wholeBytes: 0 };
+
+/** A server may send another range than the one it was asked for, and a part of it (RFC 9110, 15.3.7). */
+function rangeIn(headers: Headers, asked: number): typeof ALL {
+  const range = headers.get("content-range") ?? "";
+  const [, start, whole] = /^bytes (\d{1,15})-\d{1,15}\/(\d{1,15}|\*)$/.exec(range) ?? [];
+  if (start === undefined) return { start: asked, wholeBytes: 0 };
+  return { start: Number(start), wholeBytes: whole === "*" ? 0 : Number(whole) };
+}
+
+async function* withoutFirst(skipped: number, body: Readable): AsyncGenerator<Buffer> {
+  let skip = skipped;
+  for await (const piece of body) {
     const part = bufferOf(piece as Uint8Array);
     if (skip < part.length) yield part.subarray(skip);
     skip = Math.max(0, skip - part.length);

@@ -19,6 +19,57 @@ function hurriedClock() {
   return { waits, clock: { nowMs: () => 0, elapsedMs: () => 0, after } };
 }
 
+function serverAt(port: number) {
+  const url = `http://127.0.0.1:${port}/v1`;
+  const { signal } = new AbortController();
+  const settings = {
+    url,
+    apiKey: null,
+    keyVariable: "BATCHD_API_KEY",
+    isNamedByFlag: false,
+    unusedProxy: null,
+  } as const;
+  return { server: new Server(settings, signal), signal };
+}
+
+/** Breaks the first answer off after 100 of 1,000 bytes, and answers as it likes from then on. */
+async function downloaded(rangeFor: (from: number) => readonly [start: number, end: number]) {
+  const content = Buffer.from(Array.from({ length: 1_000 }, (_, at) => at % 251));
+  const asked: number[] = [];
+  const port = await listening(
+    createServer(({ headers }, response) => {
+      const from = Number(/^bytes=(\d+)-$/.exec(headers.range ?? "")?.[1] ?? 0);
+      asked.push(from);
+      if (from === 0) {
+        response.writeHead(200, { "content-length": content.length });
+        response.write(content.subarray(0, 100), () => response.destroy());
+        return;
+      }
+      const [start, end] = rangeFor(from);
+      const range = `bytes ${start}-${end - 1}/${content.length}`;
+      response.writeHead(206, { "content-range": range, "content-length": end - start });
+      response.end(content.subarray(start, end));
+    }),
+  );
+  const { server, signal } = serverAt(port);
+  const stderr = vi.spyOn(process.stderr, "write").mockReturnValue(true);
+  const { clock } = hurriedClock();
+  const got = await buffer(contentOf(server, "file-1", { clock, signal })).catch(
+    (error: Error) => error.message,
+  );
+  stderr.mockRestore();
+  return { asked, isWhole: content.equals(Buffer.from(got)), got: String(got) };
+}
+
+test("a download is whole where the server sends other parts than it was asked for", async () => {
+  const inParts = await downloaded((from) => [from, Math.min(from + 400, 1_000)]);
+  expect(inParts).toMatchObject({ isWhole: true, asked: [0, 100, 500, 900] });
+  expect((await downloaded(() => [0, 1_000])).isWhole).toBe(true);
+  const { got } = await downloaded((from) => [from + 1, 1_000]);
+  expect(got).toMatch(/^http:\S+ leaves out a part of file-1, after 100 bytes$/);
+  expect((await downloaded((from) => [from - 1, from])).got).toMatch(/8 tries in a row/);
+});
+
 test("a download that always breaks off tells of each try, and ends with a sentence", async () => {
   const asked: (string | undefined)[] = [];
   const port = await listening(
@@ -31,12 +82,7 @@ test("a download that always breaks off tells of each try, and ends with a sente
       if (!isFirst) response.destroy();
     }),
   );
-  const url = `http://127.0.0.1:${port}/v1`;
-  const { signal } = new AbortController();
-  const server = new Server(
-    { url, apiKey: null, keyVariable: "BATCHD_API_KEY", isNamedByFlag: false, unusedProxy: null },
-    signal,
-  );
+  const { server, signal } = serverAt(port);
   const { waits, clock } = hurriedClock();
   const written: string[] = [];
   const stderr = vi.spyOn(process.stderr, "write").mockImplementation((text) => {
