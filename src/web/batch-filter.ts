@@ -51,7 +51,7 @@ ${choice(
   AGES.map(([name, label]) => [name, label]),
 )}
 <label>Model <input name="model" value="${of("model")}" placeholder="exact name" autocomplete="off" spellcheck="false"></label>
-<label>Metadata <input name="metadata" value="${of("metadata")}" placeholder="key=value" autocomplete="off" spellcheck="false"></label>
+<label>Metadata <input name="metadata" value="${of("metadata")}" placeholder="key=value" pattern="\\s*[^=\\s][^=]*=.*" title="A key, = and its value" autocomplete="off" spellcheck="false"></label>
 <span class="buttons"><button>Filter</button>${query.size > 0 ? html`<a href="./">Clear</a>` : ""}</span>
 </form>`;
 }

@@ -129,6 +129,25 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await page.getByText("No batch matches").waitFor();
   });
 
+  test("the list asks for the value of a pair of metadata that has none, in place of an empty list", async () => {
+    const { id } = await service.run([chatLine("a", "b")]);
+    const page = await visit.openPage("/");
+    await page.locator(`#row-${id}`).waitFor();
+    const pair = page.getByLabel("Metadata");
+    const isTaken = async () => (await page.locator("[name=metadata]:valid").count()) === 1;
+    for (const text of ["team", "=search", " = search"]) {
+      await pair.fill(text);
+      expect(await isTaken(), text).toBe(false);
+    }
+    await pair.press("Enter");
+    expect(await page.locator(`#row-${id}`).count()).toBe(1);
+    expect(page.url()).not.toContain("metadata=");
+    await pair.fill(" team = a=b ");
+    expect(await isTaken()).toBe(true);
+    await pair.press("Enter");
+    await page.getByText("No batch matches").waitFor();
+  });
+
   test("a sample pauses its batch, and failed lines are run again in a batch with all results", async () => {
     const page = await visit.openPage("/new");
     const lines = [chatLine("good", "b"), chatLine("bad", "[[status 400]]")];
