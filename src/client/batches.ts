@@ -1,6 +1,7 @@
 /** The commands on batches that a server has. */
 import { once } from "node:events";
 import { createInterface } from "node:readline/promises";
+import { isFinal } from "../batch/status.ts";
 import type { ResultFormat } from "../contract/results.ts";
 import { printable } from "../printable.ts";
 import { complain, note, say, sayJson, sayTable } from "../terminal/terminal.ts";
@@ -11,7 +12,7 @@ import { writeResults } from "./results.ts";
 import type { Session } from "./session.ts";
 import { progressOf, type ShownBatch, sayBatch } from "./shown-batch.ts";
 import { hasResults, watch } from "./wait.ts";
-import { date } from "./words.ts";
+import { date, lines } from "./words.ts";
 
 interface JsonFlag {
   readonly json?: boolean;
@@ -121,12 +122,19 @@ export async function batchResults(
   }
   const kind = errors ? "errors" : "output";
   await writeResults(server, batch, { ...session, format, kind, to: output });
-  const failed = batch.request_counts?.failed ?? 0;
-  if (!errors && failed > 0) {
+  const missing = errors ? 0 : missingLines(batch);
+  if (missing > 0) {
     const others = server.command("results", batch.id, "--errors");
-    complain(`${failed} failed lines are not among them: ${others}`);
+    const are = missing === 1 ? "is" : "are";
+    complain(`${lines(missing)} that failed or never ran ${are} not among them: ${others}`);
   }
   return EXIT.done;
+}
+
+/** Counts the lines of the error file. Those that a cancelled or expired batch never sent are there, and have not failed. */
+function missingLines({ status, error_file_id: file, request_counts: counts }: ShownBatch): number {
+  const { total = 0, completed = 0, failed = 0 } = counts ?? {};
+  return isFinal(status) && file ? total - completed : failed;
 }
 
 /** The changes of a batch that a server may do. OpenAI has only the first. */

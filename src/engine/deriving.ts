@@ -129,7 +129,7 @@ function problemOf(error: unknown, { id }: Batch): Faults | null {
   }
   if (!(error instanceof QuotaExceeded)) return null;
   const { quota, limit } = error;
-  const message = `The project has no room for the input that was made of lines of '${id}': ${quota} is ${limit.toLocaleString("en-US")}.`;
+  const message = `The project has no room for the input that was made of lines of '${id}': its quota ${quota} is ${limit.toLocaleString("en-US")}.`;
   return { faults: [{ code: "storage_limit_exceeded", message, param: PARAM, line: null }] };
 }
 

@@ -169,6 +169,21 @@ describe("a batch that runs", () => {
     await batchd("cancel", id);
   });
 
+  test("has lines that are not in its results once it is cancelled, and results says so", async () => {
+    const { id } = await service.submit([chatLine("soon", "Hi"), chatLine("never", "[[hang]]")]);
+    await service.openai.get(`/batches/${id}/output?wait=60`).asResponse();
+    await batchd("cancel", id);
+    await batchd("watch", id);
+    const { stdout, stderr } = await batchd("results", id);
+    expect(rowsOf(stdout).map((row) => row.custom_id)).toEqual(["soon"]);
+    expect(stderr).toBe(
+      `batchd: 1 line that failed or never ran is not among them: batchd results ${id} --errors\n`,
+    );
+    const others = await batchd("results", id, "--errors");
+    expect(rowsOf(others.stdout).map((row) => row.custom_id)).toEqual(["never"]);
+    expect(others.stderr).toBe("");
+  });
+
   test("shows its results so far", async () => {
     const lines = [chatLine("soon", "Hi"), chatLine("never", "[[hang]]")];
     const { id } = await service.submit(lines);
