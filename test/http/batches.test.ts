@@ -1,8 +1,8 @@
 import { describe, expect, test } from "vitest";
-import type { BatchId, FileId } from "../../src/batch/batch.ts";
-import { NO_USAGE } from "../../src/batch/batch.ts";
+import type { BatchId } from "../../src/batch/batch.ts";
 import { BatchObject } from "../../src/contract/batch.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { insertBatchWith } from "../support/store-builders.ts";
 import { createBatchBody, startTestApi, uploadInput, wireOf } from "../support/test-http.ts";
 
 const api = forAllTests(await startTestApi());
@@ -172,45 +172,8 @@ describe("cancelling", () => {
   });
 
   test.each(["completed", "expired", "cancelled"] as const)("a batch that is %s", async (final) => {
-    const id = `batch_${final}` as BatchId;
+    const { id } = await insertBatchWith(api.store, final);
     const cancelled = final === "cancelled";
-    await api.store.insertBatch({
-      id,
-      project: "default",
-      endpoint: "/v1/embeddings",
-      inputFileId: "file-x" as FileId,
-      completionWindow: "24h",
-      status: final,
-      stopReason: final === "completed" ? null : final,
-      paused: null,
-      sample: null,
-      source: null,
-      isInputPending: false,
-      deduplicated: null,
-      lineMarks: [],
-      failures: [],
-      model: "m",
-      faults: null,
-      outputFileId: null,
-      errorFileId: null,
-      createdAtMs: 1_000,
-      expiresAtMs: 86_401_000,
-      inProgressAtMs: 2_000,
-      finalizingAtMs: final === "completed" ? 3_000 : null,
-      completedAtMs: final === "completed" ? 4_000 : null,
-      failedAtMs: null,
-      expiredAtMs: final === "expired" ? 4_000 : null,
-      cancellingAtMs: cancelled ? 3_000 : null,
-      cancelledAtMs: cancelled ? 4_000 : null,
-      counts: { total: 1, completed: 1, failed: 0 },
-      usage: NO_USAGE,
-      metadata: null,
-      outputExpiresAfterSeconds: null,
-      budget: null,
-      priority: 0,
-      defaultModel: null,
-      traceparent: null,
-    });
     const { status, body } = await call("POST", `/v1/batches/${id}/cancel`);
     if (cancelled) expect([status, body.status, body.cancelled_at]).toEqual([200, "cancelled", 4]);
     else expect(body.error?.message).toBe(`Cannot cancel a batch with status '${final}'.`);

@@ -1,7 +1,6 @@
 import { expect, test } from "vitest";
-import type { BatchStatus } from "../../src/contract/batch.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { aBatch } from "../support/store-builders.ts";
+import { aBatch, insertBatchWith } from "../support/store-builders.ts";
 import { startTestApi, type Wire, wireOf } from "../support/test-http.ts";
 
 const api = forAllTests(await startTestApi());
@@ -15,23 +14,6 @@ async function ask(id: string, action: string, body?: string) {
   return { status, headers, body: (await wireOf(response)) as Wire & Shown };
 }
 type Shown = { readonly x_batchd: { readonly paused: unknown }; readonly error: unknown };
-
-/** Inserts a batch of each status that may not be paused. */
-async function batchWith(status: BatchStatus): Promise<string> {
-  const stamps = {
-    inProgressAtMs: 2_000,
-    ...(status !== "cancelling" && status !== "finalizing" && { [`${status}AtMs`]: 4_000 }),
-    ...(["finalizing", "completed"].includes(status) && { finalizingAtMs: 3_000 }),
-    ...(["cancelling", "cancelled"].includes(status) && {
-      cancellingAtMs: 3_000,
-      stopReason: "cancelled" as const,
-    }),
-    ...(status === "expired" && { stopReason: "expired" as const }),
-  };
-  const batch = aBatch({ status, model: "m", ...stamps });
-  await api.store.insertBatch(batch);
-  return batch.id;
-}
 
 test("pausing and resuming a batch twice changes nothing the second time", async () => {
   const { id } = aBatch();
@@ -57,7 +39,7 @@ test("pausing and resuming a batch twice changes nothing the second time", async
 test.each(["finalizing", "completed", "failed", "expired", "cancelling", "cancelled"] as const)(
   "a batch that is %s is not paused, and says so",
   async (status) => {
-    const answered = await ask(await batchWith(status), "pause");
+    const answered = await ask((await insertBatchWith(api.store, status)).id, "pause");
     expect([answered.status, answered.headers.get("x-should-retry")]).toEqual([409, "false"]);
     expect(answered.body.error).toEqual({
       message: `Cannot pause a batch with status '${status}'.`,
@@ -71,7 +53,7 @@ test.each(["finalizing", "completed", "failed", "expired", "cancelling", "cancel
 test.each(["completed", "failed", "expired", "cancelling", "cancelled"] as const)(
   "a batch that is %s is not resumed, and says so",
   async (status) => {
-    const answered = await ask(await batchWith(status), "resume");
+    const answered = await ask((await insertBatchWith(api.store, status)).id, "resume");
     expect(answered.status).toBe(409);
     expect(answered.body.error).toMatchObject({
       message: `Cannot resume a batch with status '${status}'.`,

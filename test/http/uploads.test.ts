@@ -15,35 +15,15 @@ const PROCESS_IO = "/proc/self/io";
 /** The bytes that this process has passed to system calls so far. */
 const bytesWritten = () => Number(/^wchar: (\d+)$/m.exec(readFileSync(PROCESS_IO, "utf8"))?.[1]);
 describe("a new upload", () => {
+  const lacking = (param: string): [string, object, string, string, string] => [
+    `without '${param}'`,
+    { [param]: undefined },
+    `Missing required parameter: '${param}'.`,
+    param,
+    "missing_required_parameter",
+  ];
   test.each<[string, object, string, string, string]>([
-    [
-      "without a name",
-      { filename: undefined },
-      "Missing required parameter: 'filename'.",
-      "filename",
-      "missing_required_parameter",
-    ],
-    [
-      "without a purpose",
-      { purpose: undefined },
-      "Missing required parameter: 'purpose'.",
-      "purpose",
-      "missing_required_parameter",
-    ],
-    [
-      "without a size",
-      { bytes: undefined },
-      "Missing required parameter: 'bytes'.",
-      "bytes",
-      "missing_required_parameter",
-    ],
-    [
-      "without a type",
-      { mime_type: undefined },
-      "Missing required parameter: 'mime_type'.",
-      "mime_type",
-      "missing_required_parameter",
-    ],
+    ...["filename", "purpose", "bytes", "mime_type"].map(lacking),
     [
       "for an unknown purpose",
       { purpose: "xyz" },
@@ -64,13 +44,6 @@ describe("a new upload", () => {
       "Invalid 'bytes': integer below minimum value. Expected a value >= 0, but got -1 instead.",
       "bytes",
       "integer_below_min_value",
-    ],
-    [
-      "of a size that is text",
-      { bytes: "10" },
-      "Invalid type for 'bytes': expected an integer, but got a string instead.",
-      "bytes",
-      "invalid_type",
     ],
     [
       "with too short an expiry of its file",

@@ -14,6 +14,7 @@ import {
   type UploadId,
 } from "../../src/batch/batch.ts";
 import type { PlannedChunk } from "../../src/batch/plan.ts";
+import type { BatchStatus } from "../../src/contract/batch.ts";
 import type { ClaimedChunk, SegmentEntry } from "../../src/store/chunks.ts";
 import type { Claim } from "../../src/store/claim.ts";
 import type { BatchResult } from "../../src/store/finalizing.ts";
@@ -91,6 +92,23 @@ export function aBatch(fields: Partial<Batch> = {}): Batch {
     traceparent: null,
     ...fields,
   };
+}
+
+/** Stores a batch of any status that comes after `in_progress`. */
+export async function insertBatchWith(store: Store, status: BatchStatus): Promise<Batch> {
+  const stamps = {
+    inProgressAtMs: 2_000,
+    ...(status !== "cancelling" && status !== "finalizing" && { [`${status}AtMs`]: 4_000 }),
+    ...(["finalizing", "completed"].includes(status) && { finalizingAtMs: 3_000 }),
+    ...(["cancelling", "cancelled"].includes(status) && {
+      cancellingAtMs: 3_000,
+      stopReason: "cancelled" as const,
+    }),
+    ...(status === "expired" && { stopReason: "expired" as const }),
+  };
+  const batch = aBatch({ status, model: "m", ...stamps });
+  await store.insertBatch(batch);
+  return batch;
 }
 
 const LINES_PER_CHUNK = 10;
