@@ -6,23 +6,18 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runCommand } from "../support/command.ts";
 import { listening } from "../support/listening.ts";
-import { chatLines, startTestService } from "../support/service.ts";
-import { temporaryFolder } from "../support/store-builders.ts";
-import { startUpstream } from "../support/upstream.ts";
+import { chatLines } from "../support/service.ts";
+import { startShare } from "../support/share.ts";
 
 test("the command delivers the results of a batch, waits for them, and lists where they went", async () => {
-  using folder = temporaryFolder("batchd-share-");
-  await using upstream = await startUpstream();
-  await using service = await startTestService({
-    upstreamUrl: upstream.url,
-    config: { locations: [{ name: "share", kind: "folder", path: folder.path, access: "write" }] },
-  });
+  await using share = await startShare();
+  const { service } = share;
   const { id } = await service.run(chatLines(2));
   const run = (...args: readonly string[]) => runCommand([...args, "--url", `${service.url}/v1`]);
   const delivered = await run("deliver", id, "share", "--path", "team", "--wait");
   expect([delivered.code, delivered.stderr]).toEqual([0, ""]);
-  expect(delivered.stdout).toContain(join(folder.path, "team", id));
-  expect(readdirSync(join(folder.path, "team", id))).toContain("run.json");
+  expect(delivered.stdout).toContain(join(share.path, "team", id));
+  expect(readdirSync(join(share.path, "team", id))).toContain("run.json");
   const table = (await run("deliveries", id)).stdout.split("\n");
   expect(table[0]?.indexOf("STATUS")).toBe(table[1]?.indexOf("delivered"));
   const listed = await run("deliveries", id, "--json");
@@ -33,12 +28,8 @@ test("the command delivers the results of a batch, waits for them, and lists whe
 });
 
 test("the command waits for a delivery while its server is away, and makes no second one", async () => {
-  using folder = temporaryFolder("batchd-share-");
-  await using upstream = await startUpstream();
-  await using service = await startTestService({
-    upstreamUrl: upstream.url,
-    config: { locations: [{ name: "share", kind: "folder", path: folder.path, access: "write" }] },
-  });
+  await using share = await startShare();
+  const { service } = share;
   const { id } = await service.run(chatLines(2));
   let lost = 0;
   // What a load balancer says while its server starts again, also of a request that was carried out.
@@ -62,7 +53,7 @@ test("the command waits for a delivery while its server is away, and makes no se
     url,
   ]);
   expect(stderr).toMatch(/^batchd: .*503.*; trying again\n$/);
-  expect(stdout).toContain(join(folder.path, id));
+  expect(stdout).toContain(join(share.path, id));
   expect(code).toBe(0);
   const { data } = await service.openai.get<{ data: unknown[] }>(`/batches/${id}/deliveries`);
   expect(data).toHaveLength(1);

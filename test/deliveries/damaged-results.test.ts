@@ -6,21 +6,14 @@ import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { startS3Proxy } from "../support/s3-proxy.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
-import { chatLines, startTestService } from "../support/service.ts";
-import { temporaryFolder } from "../support/store-builders.ts";
-import { startUpstream } from "../support/upstream.ts";
+import { chatLines } from "../support/service.ts";
+import { startShare } from "../support/share.ts";
 
 test.each(["jsonl", "csv", "parquet"])(
   "results that have lost their last rows are not delivered as %s",
   async (format) => {
-    using folder = temporaryFolder("batchd-share-");
-    await using upstream = await startUpstream();
-    await using service = await startTestService({
-      upstreamUrl: upstream.url,
-      config: {
-        locations: [{ name: "share", kind: "folder", path: folder.path, access: "write" }],
-      },
-    });
+    await using share = await startShare();
+    const { service } = share;
     const { id, output_file_id } = await service.run(chatLines(3));
     const path = join(service.dataDir, "blobs/files", output_file_id ?? "");
     truncateSync(path, readFileSync(path, "utf8").indexOf("\n") + 1);
@@ -31,23 +24,16 @@ test.each(["jsonl", "csv", "parquet"])(
     await Promise.race(ends.map((end) => service.events.reached(end, { delivery: made.id })));
     const ended = (await service.openai.get(`${deliveries}/${made.id}`)) as DeliveryObject;
     expect(ended).toMatchObject({ status: "failed", error: { code: "results_lost" } });
-    expect(readdirSync(folder.path)).toEqual([]);
+    expect(readdirSync(share.path)).toEqual([]);
   },
 );
 
 test.each(["jsonl", "csv"])(
   "results on a disk that is not mounted wait for it as %s",
   async (format) => {
-    using folder = temporaryFolder("batchd-share-");
     const clock = new FakeClock();
-    await using upstream = await startUpstream();
-    await using service = await startTestService({
-      upstreamUrl: upstream.url,
-      clock,
-      config: {
-        locations: [{ name: "share", kind: "folder", path: folder.path, access: "write" }],
-      },
-    });
+    await using share = await startShare({ clock });
+    const { service } = share;
     const { id } = await service.run(chatLines(3));
     const [blobs, away] = [join(service.dataDir, "blobs"), join(service.dataDir, "away")];
     renameSync(blobs, away);
@@ -62,7 +48,7 @@ test.each(["jsonl", "csv"])(
     renameSync(away, blobs);
     clock.advance(60_000);
     await service.events.reached("delivery.delivered", { delivery: made.id });
-    expect(readdirSync(folder.path)).toEqual([id]);
+    expect(readdirSync(share.path)).toEqual([id]);
   },
 );
 
@@ -70,17 +56,11 @@ describe.skipIf(!hasS3Server())("in a bucket", () => {
   test.each(["jsonl", "csv"])(
     "results that the bucket does not find at first are delivered later as %s",
     async (format) => {
-      using folder = temporaryFolder("batchd-share-");
-      await using upstream = await startUpstream();
       await using server = await startS3Server();
       await using proxy = await startS3Proxy(server.url);
-      await using service = await startTestService({
-        upstreamUrl: upstream.url,
-        config: {
-          storage: server.storage({ prefix: `${format}/`, endpoint: proxy.url }),
-          locations: [{ name: "share", kind: "folder", path: folder.path, access: "write" }],
-        },
-      });
+      const storage = server.storage({ prefix: `${format}/`, endpoint: proxy.url });
+      await using share = await startShare({ config: { storage } });
+      const { service } = share;
       const { id } = await service.run(chatLines(3));
       proxy.trouble = { kind: "behind", path: /\/files\//, times: 1 };
       const body = { location: "share", format };
@@ -90,7 +70,7 @@ describe.skipIf(!hasS3Server())("in a bucket", () => {
       const ends = ["delivery.given_up", "delivery.delivered"] as const;
       await Promise.race(ends.map((end) => service.events.reached(end, { delivery })));
       expect(service.events.count("delivery.attempt_failed", { delivery })).toBe(1);
-      expect(readdirSync(folder.path)).toEqual([id]);
+      expect(readdirSync(share.path)).toEqual([id]);
     },
   );
 });

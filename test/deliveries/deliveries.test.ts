@@ -8,19 +8,13 @@ import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { pathsBelow } from "../support/files-below.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
+import { folderAt, startShare } from "../support/share.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 const HOUR_MS = 3_600_000;
 const MINUTE_MS = 60_000;
 const SECOND_MS = 1_000;
-
-const folderAt = (path: string, name = "share") => ({
-  name,
-  kind: "folder",
-  path,
-  access: "write",
-});
 
 interface Answer {
   readonly status: number;
@@ -96,12 +90,8 @@ const lines = (count: number) =>
 const sha256 = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
 
 test("the results of a batch are in its folder once it has ended, as their files have them", async () => {
-  using folder = temporaryFolder("batchd-share-");
-  await using upstream = await startUpstream();
-  await using service = await startTestService({
-    upstreamUrl: upstream.url,
-    config: { locations: [folderAt(folder.path)] },
-  });
+  await using share = await startShare();
+  const { service } = share;
   const input_file_id = await service.upload(lines(5));
   const created = await call(service, "/batches", {
     body: {
@@ -113,7 +103,7 @@ test("the results of a batch are in its folder once it has ended, as their files
   const id = created.body["id"] as string;
   await service.events.reached("delivery.delivered", { batch: id });
   const batch = await service.openai.batches.retrieve(id);
-  const delivered = join(folder.path, "team/run 1", id);
+  const delivered = join(share.path, "team/run 1", id);
   expect(readdirSync(delivered).toSorted()).toEqual(["errors.jsonl", "output.jsonl", "run.json"]);
   for (const [name, file] of [
     ["output.jsonl", batch.output_file_id],
@@ -144,12 +134,8 @@ test("the results of a batch are in its folder once it has ended, as their files
 });
 
 test("the results of a cancelled batch are delivered as far as there are any, and a failed one has none", async () => {
-  using folder = temporaryFolder("batchd-share-");
-  await using upstream = await startUpstream();
-  await using service = await startTestService({
-    upstreamUrl: upstream.url,
-    config: { locations: [folderAt(folder.path)], engine: { stop_grace_seconds: 0 } },
-  });
+  await using share = await startShare({ config: { engine: { stop_grace_seconds: 0 } } });
+  const { service } = share;
   const create = async (input: readonly string[]) => {
     const input_file_id = await service.upload(input);
     const x_batchd = { deliver: [{ location: "share" }] };
@@ -165,8 +151,8 @@ test("the results of a cancelled batch are delivered as far as there are any, an
   expect(early.body.error?.message).toContain("in_progress");
   await service.openai.batches.cancel(cancelled);
   await service.events.reached("delivery.delivered", { batch: cancelled });
-  expect(readFileSync(join(folder.path, cancelled, "output.jsonl"), "utf8")).toContain("line-1");
-  expect(readFileSync(join(folder.path, cancelled, "errors.jsonl"), "utf8")).toContain(
+  expect(readFileSync(join(share.path, cancelled, "output.jsonl"), "utf8")).toContain("line-1");
+  expect(readFileSync(join(share.path, cancelled, "errors.jsonl"), "utf8")).toContain(
     "batch_cancelled",
   );
 
@@ -178,7 +164,7 @@ test("the results of a cancelled batch are delivered as far as there are any, an
     body: { location: "share" },
   });
   expect(later).toMatchObject({ status: 409 });
-  expect(existsSync(join(folder.path, failed))).toBe(false);
+  expect(existsSync(join(share.path, failed))).toBe(false);
 });
 
 test("what cannot be delivered is refused before anything is stored", async () => {
@@ -262,14 +248,9 @@ test("a batch is delivered later and again, one delivery to a place at a time", 
 });
 
 test("a place that stays away is tried for a day, then the delivery fails, and the batch does not", async () => {
-  using folder = temporaryFolder("batchd-share-");
   const clock = new FakeClock();
-  await using upstream = await startUpstream();
-  await using service = await startTestService({
-    upstreamUrl: upstream.url,
-    clock,
-    config: { locations: [folderAt(join(folder.path, "gone"))] },
-  });
+  await using share = await startShare({ below: "gone", clock });
+  const { service } = share;
   const { id } = await service.run(lines(2));
   const made = await deliver(service, id, { location: "share" });
   await passTimeUntil(service.events.reached("delivery.given_up", { delivery: made.id }), {
@@ -292,12 +273,8 @@ test("a place that stays away is tried for a day, then the delivery fails, and t
 });
 
 test("a delivery that waits is cancelled; a repeated request makes no second one", async () => {
-  using folder = temporaryFolder("batchd-share-");
-  await using upstream = await startUpstream();
-  await using service = await startTestService({
-    upstreamUrl: upstream.url,
-    config: { locations: [folderAt(join(folder.path, "gone"))] },
-  });
+  await using share = await startShare({ below: "gone" });
+  const { service } = share;
   const { id } = await service.run(lines(2));
   const path = `/batches/${id}/deliveries`;
   const ask = (key: string, body: unknown = { location: "share" }) =>
@@ -320,18 +297,14 @@ test("a delivery that waits is cancelled; a repeated request makes no second one
 });
 
 test("results go out as a table when that is asked for, and nothing is left of the making", async () => {
-  using folder = temporaryFolder("batchd-share-");
-  await using upstream = await startUpstream();
-  await using service = await startTestService({
-    upstreamUrl: upstream.url,
-    config: { locations: [folderAt(folder.path)] },
-  });
+  await using share = await startShare();
+  const { service } = share;
   const { id } = await service.run(lines(4));
   for (const format of ["csv", "parquet"]) {
     const made = await deliver(service, id, { location: "share", format });
     await service.events.reached("delivery.delivered", { delivery: made.id });
   }
-  const delivered = join(folder.path, id);
+  const delivered = join(share.path, id);
   const { output_file_id, error_file_id } = await service.openai.batches.retrieve(id);
   for (const format of ["csv", "parquet"]) {
     for (const [name, file] of [
@@ -347,15 +320,9 @@ test("results go out as a table when that is asked for, and nothing is left of t
 });
 
 test("a result that was deleted is delivered all the same when its delivery waits, and goes with a deleted batch", async () => {
-  using folder = temporaryFolder("batchd-share-");
-  const place = join(folder.path, "gone");
   const clock = new FakeClock();
-  await using upstream = await startUpstream();
-  await using service = await startTestService({
-    upstreamUrl: upstream.url,
-    clock,
-    config: { locations: [folderAt(place)] },
-  });
+  await using share = await startShare({ below: "gone", clock });
+  const { path: place, service } = share;
   const [kept, deleted] = [await service.run(lines(2)), await service.run(lines(2))];
   const waiting = await deliver(service, kept.id, { location: "share" });
   const lost = await deliver(service, deleted.id, { location: "share" });
