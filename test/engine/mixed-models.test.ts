@@ -107,25 +107,3 @@ test("a batch cancelled while one upstream is silent has the answers of the othe
   expect(new Set(rows)).toEqual(new Set(idsOf(numbersUpTo(50))));
   expect(batch.request_counts?.completed).toBeGreaterThanOrEqual(20);
 });
-
-test("a model that no upstream serves is named with its line", async () => {
-  await using one = await startUpstream();
-  await using two = await startUpstream();
-  await using service = await startMixed(one, two);
-
-  const batch = await service.run([
-    ...mixedLines(3),
-    chatLine("a", "Hello", { model: "unknown" }),
-    chatLine("b", "Hello", { model: "large" }),
-  ]);
-
-  expect(batch.errors?.data).toEqual([
-    {
-      code: "model_not_found",
-      message: "The provided model 'unknown' is not supported by the Batch API.",
-      param: "body.model",
-      line: 4,
-    },
-  ]);
-  expect(one.total + two.total).toBe(0);
-});
