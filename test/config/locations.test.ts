@@ -8,13 +8,12 @@ import { loadConfig, parseConfig, programEnvironment } from "../../src/config/co
 import { redactConfig } from "../../src/config/redact-config.ts";
 import { configSecrets } from "../../src/config/secrets.ts";
 import { lookAtFolders } from "../../src/runtime/location-folders.ts";
+import { configWith, problemsWith } from "../support/yaml-config.ts";
 
 const FOLDER = { name: "share", kind: "folder", path: "/mnt/share", access: "read-write" };
 
-const problemsOf = (locations: readonly object[], more: object = {}) => {
-  const parsed = parseConfig({ locations, ...more });
-  return parsed.ok ? [] : parsed.problems;
-};
+const problemsOf = (locations: readonly object[], more: object = {}) =>
+  problemsWith({ locations, ...more });
 
 test("a location needs its name, kind, access and place", () => {
   expect(problemsOf([FOLDER])).toEqual([]);
@@ -128,27 +127,24 @@ test.each<readonly [location: object, problem: string]>([
   expect(problemsOf([location])).toEqual([expect.stringContaining(problem)]);
 });
 
-test("the password of a repository and the token of a server are secrets", () => {
-  const git = { ...GIT, username: "u", password: "example-pass-4711" };
-  const parsed = parseConfig({ locations: [git, { ...OXEN, token: "example-token-0815" }] });
-  if (!parsed.ok) throw new Error(parsed.problems.join());
-  expect(configSecrets(parsed.config)).toEqual(
-    expect.arrayContaining(["example-pass-4711", "example-token-0815"]),
-  );
-  expect(redactConfig(parsed.config)).not.toMatch(/example-pass-4711|example-token-0815/);
-});
-
 test("credentials of locations are secrets: they are not printed, and the log does not show them", () => {
-  const parsed = parseConfig({
-    locations: [{ ...S3, ...KEY, session_token: "example-token-0815" }],
+  const lake = { ...S3, ...KEY, session_token: "example-token-1623" };
+  const git = { ...GIT, username: "u", password: "example-pass-4711" };
+  const config = configWith({ locations: [lake, git, { ...OXEN, token: "example-token-0815" }] });
+  const secrets = [
+    "example-secret-4711",
+    "example-token-1623",
+    "example-pass-4711",
+    Buffer.from("u:example-pass-4711").toString("base64"),
+    "example-token-0815",
+  ];
+  expect(configSecrets(config)).toEqual(secrets);
+  const printed = redactConfig(config);
+  for (const secret of secrets) expect(printed).not.toContain(secret);
+  expect(JSON.parse(printed).locations[0]).toMatchObject({
+    bucket: "b",
+    access_key_id: "AKIAEXAMPLE",
   });
-  if (!parsed.ok) throw new Error(parsed.problems.join());
-  expect(configSecrets(parsed.config)).toEqual(["example-secret-4711", "example-token-0815"]);
-  const printed = redactConfig(parsed.config);
-  expect(printed).not.toMatch(/example-secret-4711|example-token-0815/);
-  expect(JSON.parse(printed).locations).toMatchObject([
-    { bucket: "b", access_key_id: "AKIAEXAMPLE" },
-  ]);
 });
 
 const lookedAt = (path: string, more: object = {}) =>

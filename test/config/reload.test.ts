@@ -7,6 +7,7 @@ import type { Config } from "../../src/config/schema.ts";
 import { Metrics } from "../../src/telemetry/metrics.ts";
 import { Events } from "../support/events.ts";
 import { Scrape } from "../support/prometheus.ts";
+import { configWith } from "../support/yaml-config.ts";
 
 const upstream = (name: string, more: object = {}) => ({
   name,
@@ -16,19 +17,13 @@ const upstream = (name: string, more: object = {}) => ({
   ...more,
 });
 
-function configOf(values: object): Config {
-  const parsed = parseConfig(values);
-  if (!parsed.ok) throw new Error(parsed.problems.join("\n"));
-  return parsed.config;
-}
-
 /** A server that runs with `values`, and what has been applied to it since. */
 function running(values: object) {
   const events = new Events();
   const applied: Config[] = [];
   const metrics = new Metrics();
   const reload = reloading({
-    config: configOf(values),
+    config: configWith(values),
     apply: (config) => applied.push(config),
     log: events.log,
     metrics,
@@ -51,9 +46,9 @@ test("both what is taken and what is refused is counted", async () => {
 
 test("a file that was empty from the start is loaded again as it is", () => {
   const events = new Events();
-  const empty: ConfigResult = { ok: true, config: configOf({}), isFileEmpty: true };
+  const empty: ConfigResult = { ok: true, config: configWith({}), isFileEmpty: true };
   const metrics = new Metrics();
-  reloading({ config: configOf({}), apply: () => {}, log: events.log, metrics })(empty);
+  reloading({ config: configWith({}), apply: () => {}, log: events.log, metrics })(empty);
   expect(events.count("config.reloaded")).toBe(1);
 });
 
@@ -68,13 +63,15 @@ test("tells which upstreams came, went and changed", () => {
       upstreams: { added: ["d"], removed: ["a"], changed: ["b"] },
     },
   ]);
-  expect(applied).toEqual([configOf({ upstreams })]);
+  expect(applied).toEqual([configWith({ upstreams })]);
 });
 
 test("takes on the default model, and whether models may mix", () => {
   const { load, applied, events } = running({});
   load({ default_model: "m", limits: { allow_mixed_models: true } });
-  expect(applied).toEqual([configOf({ default_model: "m", limits: { allow_mixed_models: true } })]);
+  expect(applied).toEqual([
+    configWith({ default_model: "m", limits: { allow_mixed_models: true } }),
+  ]);
   expect(events.count("config.restart_needed")).toBe(0);
 });
 
@@ -100,7 +97,7 @@ test("names what has to wait for a restart, without its values, and leaves it as
   });
   expect(events.all.at(-1)?.["keys"]).toHaveLength(4);
   expect(JSON.stringify(events.all)).not.toContain("sk-secret");
-  expect(applied).toEqual([configOf({ upstreams: [upstream("b")] })]);
+  expect(applied).toEqual([configWith({ upstreams: [upstream("b")] })]);
 });
 
 test("takes on limits, keys, webhooks and the level of the log, and names them without their values", () => {
@@ -112,7 +109,7 @@ test("takes on limits, keys, webhooks and the level of the log, and names them w
     log_level: "debug",
   };
   load(values);
-  expect(applied).toEqual([configOf(values)]);
+  expect(applied).toEqual([configWith(values)]);
   const reloaded = events.all.find(({ event }) => event === "config.reloaded");
   expect(new Set(reloaded?.["keys"] as string[])).toEqual(
     new Set(["limits.max_line_bytes", "auth", "webhooks.endpoints", "log_level"]),
@@ -120,7 +117,7 @@ test("takes on limits, keys, webhooks and the level of the log, and names them w
   expect(events.count("config.restart_needed")).toBe(0);
   expect(JSON.stringify(events.all)).not.toContain("sk-secret");
   load({ auth: values.auth });
-  expect(applied.at(-1)).toEqual(configOf({ auth: values.auth }));
+  expect(applied.at(-1)).toEqual(configWith({ auth: values.auth }));
 });
 
 test("warns of the same keys at every reload until the file says again what the server was started with", () => {

@@ -1,36 +1,16 @@
 import { expect, test } from "vitest";
 import { parseConfig } from "../../src/config/config.ts";
 import { redactConfig } from "../../src/config/redact-config.ts";
-import type { Config } from "../../src/config/schema.ts";
 import { configSecrets } from "../../src/config/secrets.ts";
+import { configWith, problemsWith } from "../support/yaml-config.ts";
 
 const S3 = { type: "s3", bucket: "b", region: "eu-central-1" };
 const KEY = { access_key_id: "AKIAEXAMPLE", secret_access_key: "example-secret-4711" };
 
-function configOf(storage: object): Config {
-  const parsed = parseConfig({ storage });
-  if (!parsed.ok) throw new Error(parsed.problems.join("\n"));
-  return parsed.config;
-}
+const problemsOf = (storage: object) => problemsWith({ storage });
 
-const problemsOf = (storage: object) => {
-  const parsed = parseConfig({ storage });
-  return parsed.ok ? [] : parsed.problems;
-};
-
-test("a folder is the default, and a bucket needs nothing but its name", () => {
-  expect(configOf({}).storage).toMatchObject({ type: "folder" });
-  expect(configOf({ type: "s3", bucket: "b" }).storage).toEqual({
-    type: "s3",
-    bucket: "b",
-    prefix: "batchd/",
-    force_path_style: false,
-    checksums: true,
-    part_bytes: 8 * 1024 * 1024,
-    timeout_seconds: 30,
-    presigned_downloads: false,
-    presigned_seconds: 300,
-  });
+test("a bucket needs nothing but its name", () => {
+  expect(problemsOf({ type: "s3", bucket: "b" })).toEqual([]);
 });
 
 test.each([
@@ -57,7 +37,7 @@ test("parts are large enough for the largest upload", () => {
 });
 
 test("the access key is a secret: it is not printed, and the log does not show it", () => {
-  const config = configOf({ ...S3, ...KEY, session_token: "example-token-0815" });
+  const config = configWith({ storage: { ...S3, ...KEY, session_token: "example-token-0815" } });
   expect(configSecrets(config)).toEqual(["example-secret-4711", "example-token-0815"]);
   const printed = redactConfig(config);
   expect(printed).not.toMatch(/example-secret-4711|example-token-0815/);

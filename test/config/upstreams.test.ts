@@ -1,50 +1,21 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { loadConfig, parseConfig } from "../../src/config/config.ts";
+import { loadConfig } from "../../src/config/config.ts";
 import { redactConfig } from "../../src/config/redact-config.ts";
 import type { Config } from "../../src/config/schema.ts";
 import { privateAuthority } from "../support/certificates.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
+import { configWith, problemsWith } from "../support/yaml-config.ts";
 
 const dir = forAllTests(temporaryFolder("batchd-config-")).path;
 const certificate = (await privateAuthority()).cert;
 
-const withUpstream = (keys: Readonly<Record<string, unknown>>) =>
-  parseConfig({ upstreams: [{ name: "u", base_url: "http://h/v1", models: ["*"], ...keys }] });
-
-function problemsOf(keys: Readonly<Record<string, unknown>>): readonly string[] {
-  const result = withUpstream(keys);
-  return result.ok ? [] : result.problems;
-}
-
-function configOf(keys: Readonly<Record<string, unknown>>): Config {
-  const result = withUpstream(keys);
-  if (!result.ok) throw new Error(result.problems.join("\n"));
-  return result.config;
-}
-
-test("an upstream that says nothing of it is OpenAI's in style, reached directly, and asked for nothing extra", () => {
-  expect(configOf({}).upstreams[0]).toMatchObject({
-    headers: {},
-    extra_body: {},
-    defaults: {},
-    keep_alive: true,
-    connect_timeout_seconds: 10,
-    timeout_seconds: 600,
-    batch_share: 0.25,
-  });
-  for (const key of [
-    "azure",
-    "proxy",
-    "ca_file",
-    "first_byte_timeout_seconds",
-    "idle_timeout_seconds",
-  ]) {
-    expect(configOf({}).upstreams[0]).not.toHaveProperty(key);
-  }
+const withUpstream = (keys: object) => ({
+  upstreams: [{ name: "u", base_url: "http://h/v1", models: ["*"], ...keys }],
 });
+const configOf = (keys: object) => configWith(withUpstream(keys));
 
 test("fields of a body are taken as they stand in the file, whatever they are", () => {
   const fields = { stop: ["\n"], metadata: { a: null }, seed: 7, user: "u", logprobs: false };
@@ -69,7 +40,7 @@ describe("what no request could be sent with is refused", () => {
     [{ first_byte_timeout_seconds: -1 }, "upstreams[0].first_byte_timeout_seconds"],
     [{ idle_timeout_seconds: 90_000 }, "upstreams[0].idle_timeout_seconds"],
   ])("%j", (keys, problem) => {
-    const problems = problemsOf(keys);
+    const problems = problemsWith(withUpstream(keys));
     expect(problems).toHaveLength(1);
     expect(problems[0]).toContain(problem);
   });

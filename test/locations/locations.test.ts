@@ -7,10 +7,10 @@ import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { afterAll, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
-import { parseConfig } from "../../src/config/config.ts";
 import { Locations } from "../../src/locations/locations.ts";
 import { listening } from "../support/listening.ts";
 import { aCall, aParcel, pathOf } from "../support/parcels.ts";
+import { configWith } from "../support/yaml-config.ts";
 
 const DEPS = { clock: systemClock, workFolder: tmpdir(), environment: {} };
 
@@ -29,11 +29,7 @@ afterAll(() => {
   for (const root of roots) rmSync(root, { recursive: true, force: true });
 });
 
-function configured(locations: readonly object[]) {
-  const parsed = parseConfig({ locations });
-  if (!parsed.ok) throw new Error(parsed.problems.join("\n"));
-  return parsed.config.locations;
-}
+const configured = (locations: readonly object[]) => configWith({ locations }).locations;
 
 const folder = (name: string, more: object = {}) => ({
   name,

@@ -9,11 +9,11 @@ import { Client } from "pg";
 import { expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { migrate } from "../../src/store/postgres/migrations.ts";
-import { openPostgresStore } from "../../src/store/postgres/store.ts";
 import { openDatabase } from "../../src/store/sqlite/database.ts";
 import { migrateIfKnown } from "../../src/store/sqlite/migrations.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
 import type { Store } from "../../src/store/store.ts";
+import { openStore } from "../ports/opened-postgres.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import {
@@ -136,23 +136,12 @@ test.skipIf(postgres === null)(
       await postgres!.createEmptyDatabase(),
       await postgres!.createEmptyDatabase(),
     ];
-    const open = async (url: string) => {
-      const opened = await openPostgresStore({
-        url,
-        poolSize: 2,
-        listens: false,
-        clock: systemClock,
-        nowMs: () => storeClock.nowMs(),
-      });
-      if (!opened.ok) throw new Error(opened.problem);
-      return opened.store;
-    };
     await migrate({
       connection: { connectionString: oldUrl },
       migrationsDir: firstMigration("postgres", folder.path),
       clock: systemClock,
     });
-    const before = await open(newUrl);
+    const before = await openStore(newUrl);
     const ids = await fill(before);
     const [source, target] = [new Client(newUrl), new Client(oldUrl)];
     for (const each of [source, target]) await each.connect();
@@ -169,7 +158,7 @@ test.skipIf(postgres === null)(
       await target.query(`select setval(pg_get_serial_sequence('${table}', 'sequence'), 1000)`);
     }
     for (const each of [source, target]) await each.end();
-    const store = await open(oldUrl);
+    const store = await openStore(oldUrl);
     await expectToGoOn(store, before, ids);
     await before.close();
     await store.close();

@@ -1,33 +1,12 @@
 /** Databases whose administrator has set what batchd does not expect. */
 import { Client } from "pg";
 import { describe, expect, test } from "vitest";
-import { systemClock } from "../../src/clock.ts";
-import { openPostgresStore } from "../../src/store/postgres/store.ts";
+import { openStore } from "../ports/opened-postgres.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
-import {
-  aSegment,
-  claimChunk,
-  NOW_MS,
-  PROJECT,
-  startBatch,
-  storeClock,
-} from "../support/store-builders.ts";
+import { aSegment, claimChunk, NOW_MS, PROJECT, startBatch } from "../support/store-builders.ts";
 
 const postgres = forAllTests(await sharePostgres("the settings of administrators"));
-
-async function openStore(url: string) {
-  const opened = await openPostgresStore({
-    url,
-    poolSize: 4,
-    listens: false,
-    clock: systemClock,
-    nowMs: () => storeClock.nowMs(),
-  });
-  if (!opened.ok) throw new Error(opened.problem);
-  const { store } = opened;
-  return { ...store, [Symbol.asyncDispose]: () => store.close() };
-}
 
 async function run(url: string, ...statements: readonly string[]): Promise<string[]> {
   const client = new Client(url);

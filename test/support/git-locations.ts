@@ -4,10 +4,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect } from "vitest";
 import { systemClock } from "../../src/clock.ts";
-import { parseConfig } from "../../src/config/config.ts";
 import { type GitSurroundings, openGitLocation } from "../../src/locations/git/open.ts";
 import type { Location } from "../../src/locations/location.ts";
 import { TestRepository } from "./git-repository.ts";
+import { configWith } from "./yaml-config.ts";
 
 export const PATH = process.env["PATH"] ?? "";
 
@@ -28,9 +28,7 @@ export class GitLocations implements Disposable {
     surroundings: Partial<GitSurroundings> = {},
   ): Location {
     const entry = { name: "evals", kind: "git", repository, access: "read-write", ...more };
-    const parsed = parseConfig({ locations: [entry] });
-    if (!parsed.ok) throw new Error(parsed.problems.join("\n"));
-    const [config] = parsed.config.locations;
+    const [config] = configWith({ locations: [entry] }).locations;
     if (config?.kind !== "git") throw new Error("not a repository");
     const { workFolder } = this;
     const usual = { clock: systemClock, workFolder, environment: { PATH } };

@@ -6,7 +6,6 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { type Clock, systemClock } from "../../src/clock.ts";
-import { parseConfig } from "../../src/config/config.ts";
 import type { Config } from "../../src/config/schema.ts";
 import { type Runtime, startRuntime } from "../../src/runtime/runtime.ts";
 import type { RuntimeOptions } from "../../src/runtime/work.ts";
@@ -15,6 +14,7 @@ import { submitLines, uploadLines } from "./batches.ts";
 import { dataRoot } from "./data-root.ts";
 import { Events } from "./events.ts";
 import { putTables } from "./tables.ts";
+import { configWith } from "./yaml-config.ts";
 
 export interface ServiceOptions {
   /** The `base_url` of the upstream that serves every model. */
@@ -58,14 +58,7 @@ function configFor({ upstreamUrl, config }: ServiceOptions, dataDir: string): Co
   // A clock that is moved on by a day means no attempt to time out.
   const upstream = { name: "test", models: ["*"], timeout_seconds: 86_400 };
   const upstreams = upstreamUrl === undefined ? [] : [{ ...upstream, base_url: upstreamUrl }];
-  const parsed = parseConfig({
-    server: { port: 0 },
-    data_dir: dataDir,
-    upstreams,
-    ...config,
-  });
-  if (!parsed.ok) throw new Error(parsed.problems.join("\n"));
-  return parsed.config;
+  return configWith({ server: { port: 0 }, data_dir: dataDir, upstreams, ...config });
 }
 
 export type ResultRow = {

@@ -6,7 +6,6 @@ import { once } from "node:events";
 import type { BatchId } from "../../src/batch/batch.ts";
 import type { Outcome } from "../../src/batch/outcome.ts";
 import { sleep } from "../../src/clock.ts";
-import { parseConfig } from "../../src/config/config.ts";
 import type { Route, UpstreamRequest, Upstreams } from "../../src/upstream/upstream.ts";
 import { openUpstreams } from "../../src/upstream/upstreams.ts";
 import { Events } from "./events.ts";
@@ -14,6 +13,7 @@ import { type ModelServer, type ModelServerOptions, startModelServer } from "./m
 import { seededRandom } from "./seeded-random.ts";
 import { unobserved } from "./unobserved.ts";
 import { VirtualClock } from "./virtual-clock.ts";
+import { configWith } from "./yaml-config.ts";
 
 /** An upstream as the configuration file has it. */
 type UpstreamEntry = Readonly<Record<string, unknown>> & { readonly name: string };
@@ -78,12 +78,10 @@ export class Dispatcher {
   #lineCount = 0;
 
   constructor(entries: readonly UpstreamEntry[], clock: VirtualClock, number: number) {
-    const parsed = parseConfig({ upstreams: entries });
-    if (!parsed.ok) throw new Error(parsed.problems.join("\n"));
     this.#clock = clock;
     this.#number = number;
     this.upstreams = openUpstreams({
-      upstreams: parsed.config.upstreams,
+      upstreams: configWith({ upstreams: entries }).upstreams,
       maxAnswerBytes: () => 1_000_000,
       clock,
       log: this.events.log,

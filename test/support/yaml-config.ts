@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { type ConfigResult, loadConfig } from "../../src/config/config.ts";
+import { type ConfigResult, loadConfig, parseConfig } from "../../src/config/config.ts";
 import type { Overrides } from "../../src/config/overrides.ts";
 import type { Config } from "../../src/config/schema.ts";
 
@@ -31,6 +31,18 @@ export function load(...given: Parameters<typeof loadYaml>): Config {
 export function problemsOf(...given: Parameters<typeof loadYaml>): readonly string[] {
   const loaded = loadYaml(...given);
   return loaded.ok ? [] : loaded.problems;
+}
+
+/** Returns the configuration with these values, and throws if anything in it is wrong. */
+export function configWith(values: object): Config {
+  const parsed = parseConfig(values);
+  if (!parsed.ok) throw new Error(parsed.problems.join("\n"));
+  return parsed.config;
+}
+
+export function problemsWith(values: object): readonly string[] {
+  const parsed = parseConfig(values);
+  return parsed.ok ? [] : parsed.problems;
 }
 
 /** `${NAME}`, as it stands in a file. */

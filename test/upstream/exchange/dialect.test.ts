@@ -147,10 +147,4 @@ describe("a body", () => {
       '{"model":"public","n":1,"user":"batch","stop":[],"seed":7}',
     );
   });
-
-  test("cannot be told another model by extra fields or defaults", () => {
-    for (const key of ["extra_body", "defaults"]) {
-      expect(() => dialectOf({ [key]: { model: "m" } })).toThrow("the model is named under models");
-    }
-  });
 });
