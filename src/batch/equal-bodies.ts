@@ -12,7 +12,7 @@
  * They have a salt of their own. Without it a client could choose bodies whose digests fall into one place, and the
  * search for a place would take as long as the table.
  *
- * A digest is made in steps, because that of a body of 250 MB takes 130 ms.
+ * A digest is made in steps, because a body of 250 MB takes 130 ms.
  */
 import { createHash, type Hash, randomBytes } from "node:crypto";
 import type { Reading } from "./reading.ts";

@@ -11,10 +11,10 @@ import type { BlobReader } from "../blobs/blobs.ts";
 import type { MemoryBudget, Room } from "../resources/memory-budget.ts";
 import { SlicedWork } from "../resources/time-slice.ts";
 import type { Store } from "../store/store.ts";
-import { firstWithBody } from "./equal-body.ts";
 import type { InputReading } from "./input-reading.ts";
 import { numbersInSource } from "./merged-lines.ts";
 import { parsedLine } from "./parsed-line.ts";
+import { firstWithBody } from "./repeated-lines.ts";
 
 /** The fixed cost of a line besides its bytes, however short it is. */
 const LINE_COST_BYTES = 256;

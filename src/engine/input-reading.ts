@@ -20,8 +20,8 @@ import type { SplitLine } from "../batch/split.ts";
 import { estimateInputTokens } from "../batch/token-estimate.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { BatchPlan } from "../store/validation.ts";
-import { firstWithBody } from "./equal-body.ts";
 import { parsedLine } from "./parsed-line.ts";
+import { firstWithBody } from "./repeated-lines.ts";
 import type { ServedModels } from "./served-models.ts";
 
 /** The number of faults that a failed batch lists. */

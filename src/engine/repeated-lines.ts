@@ -8,8 +8,7 @@ import type { Batch } from "../batch/batch.ts";
 import type { EqualBodies } from "../batch/equal-bodies.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
-import { timeForMore } from "../resources/time-slice.ts";
-import { firstWithBody } from "./equal-body.ts";
+import { read, timeForMore } from "../resources/time-slice.ts";
 import { type KeptRowsDeps, NumbersInSource } from "./merged-lines.ts";
 import { parsedLine } from "./parsed-line.ts";
 import { isLost } from "./segment.ts";
@@ -123,4 +122,19 @@ async function* linesOf(
   } finally {
     await numbers?.close();
   }
+}
+
+/**
+ * Looks for an earlier line with an equal body, in slices where the body is long, because it would hold up the event loop. Returns
+ * its number; null for a body that is new, which is remembered. Only a long body makes a promise.
+ */
+export function firstWithBody(
+  bodies: EqualBodies,
+  body: Buffer,
+  lineNumber: number,
+): number | null | Promise<number | null> {
+  const digest = read(bodies.digesting, body);
+  return digest instanceof Promise
+    ? digest.then((whole) => bodies.firstWith(whole, lineNumber))
+    : bodies.firstWith(digest, lineNumber);
 }

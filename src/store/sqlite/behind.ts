@@ -4,7 +4,7 @@ import { type SQL, sql } from "./drizzle.ts";
 import type { files, uploads } from "./file-schema.ts";
 import type { batches } from "./schema.ts";
 
-/** Matches the rows behind that of `after`. Matches all without one, and when its row is gone. */
+/** Matches the rows behind the row of `after`. Matches all without one, and when its row is gone. */
 export const isBehind = (
   table: typeof batches | typeof files | typeof uploads,
   after: BatchId | FileId | UploadId | undefined,

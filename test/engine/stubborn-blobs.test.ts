@@ -1,0 +1,98 @@
+/** What a disk or a bucket does not let go keeps its row for the next sweep, and holds up nothing else. */
+import { mkdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { setImmediate } from "node:timers/promises";
+import { expect, test } from "vitest";
+import { openStorage } from "../../src/runtime/storage.ts";
+import type { LoggedEvent } from "../support/events.ts";
+import { FakeClock } from "../support/fake-clock.ts";
+import { pathsBelow } from "../support/files-below.ts";
+import { GatedBlobs } from "../support/gated-blobs.ts";
+import { chatLines, startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+test("a hundred files that cannot be removed hold up none of those behind them", async () => {
+  await using service = await startTestService({ clock: new FakeClock() });
+  const { openai, events, dataDir } = service;
+  /** Each deletion begins a sweep. Twenty sweeps that come to nothing else are enough. */
+  const sweepUntilGone = async (file: string) => {
+    const enough = events.count("sweep.failed") + 20 * 100;
+    const isGone = () => events.count("file.removed", { file }) === 1;
+    while (!isGone() && events.count("sweep.failed") < enough) {
+      await openai.files.delete(await service.upload(chatLines(1)));
+    }
+    expect(isGone()).toBe(true);
+  };
+  const ids: string[] = [];
+  for (let i = 0; i < 102; i++) ids.push(await service.upload(chatLines(1)));
+  const [first = "", ...others] = ids.slice(0, 100);
+  for (const id of [first, ...others]) await putInTheWay(join(dataDir, "blobs/files", id));
+  for (const id of [first, ...others]) await openai.files.delete(id);
+  while (!events.all.some((each) => isAbout(each, others.at(-1) ?? ""))) await setImmediate();
+  for (const file of ids.slice(100)) {
+    await openai.files.delete(file);
+    await sweepUntilGone(file);
+  }
+
+  await rm(join(dataDir, "blobs/files", first), { recursive: true });
+  await sweepUntilGone(first);
+});
+
+/** Nothing removes a folder in the place of a file, as nothing removes what a bucket is told to keep. */
+async function putInTheWay(path: string): Promise<void> {
+  await rm(path);
+  await mkdir(join(path, "kept"), { recursive: true });
+}
+
+/** Blobs that cannot be deleted until `relent` is called, as on a disk with errors. */
+class StubbornBlobs extends GatedBlobs {
+  #isStubborn = true;
+
+  relent(): void {
+    this.#isStubborn = false;
+  }
+
+  override async delete(...keys: string[]): Promise<void> {
+    this.#refuse();
+    await super.delete(...keys);
+  }
+
+  override async deleteAll(prefix: string): Promise<void> {
+    this.#refuse();
+    await super.deleteAll(prefix);
+  }
+
+  #refuse(): void {
+    if (this.#isStubborn) throw Object.assign(new Error("EIO"), { code: "EIO" });
+  }
+}
+
+test("bytes that cannot be removed keep their rows, so that the next sweep removes them", async () => {
+  const clock = new FakeClock();
+  const opened: { blobs: StubbornBlobs | null } = { blobs: null };
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    clock,
+    upstreamUrl: upstream.url,
+    openStorage: async (dataDir, closers) => {
+      const storage = await openStorage(dataDir, closers);
+      if (!storage.ok) return storage;
+      opened.blobs = new StubbornBlobs(storage.blobs);
+      return { ...storage, blobs: opened.blobs };
+    },
+  });
+  const { id, input_file_id } = await service.run(chatLines(2));
+  await service.openai.files.delete(input_file_id);
+  await service.events.reached("sweep.failed", { thing: id });
+  while (!service.events.all.some((each) => isAbout(each, input_file_id))) await setImmediate();
+
+  opened.blobs?.relent();
+  clock.advance(60_000);
+  await service.events.reached("journal.removed", { batch: id });
+  await service.events.reached("file.removed", { file: input_file_id });
+  expect(pathsBelow(join(service.dataDir, "blobs/journal"))).toEqual([]);
+  expect(pathsBelow(join(service.dataDir, "blobs/files"))).not.toContain(input_file_id);
+});
+
+const isAbout = ({ event, thing }: LoggedEvent, fileId: string) =>
+  event === "sweep.failed" && thing === `files/${fileId}`;
