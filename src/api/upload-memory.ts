@@ -31,7 +31,7 @@ export async function* countedIn(
     const heldBytes = Math.min(piece.length, maxBytes - room.bytes);
     const free = heldBytes > 0 ? room.add(heldBytes) : null;
     yield piece;
-    if (free !== null) await freeInTime(free, clock);
+    if (free !== null) await freeInTime(free, clock, "uploads");
   }
 }
 
@@ -48,7 +48,12 @@ async function* withoutShortPieces(source: AsyncIterable<Buffer>): AsyncGenerato
   if (gathered.length > 0) yield gathered.take();
 }
 
-async function freeInTime(free: Promise<void>, clock: Clock): Promise<void> {
+/** Waits for room for `what`, and throws when there is none after some seconds. */
+export async function freeInTime(
+  free: Promise<void>,
+  clock: Clock,
+  what: "uploads" | "answers",
+): Promise<void> {
   const waiting = new AbortController();
   const isFree = await Promise.race([
     free.then(() => true),
@@ -58,7 +63,7 @@ async function freeInTime(free: Promise<void>, clock: Clock): Promise<void> {
   if (isFree) return;
   throw new PublicError(
     "unavailable",
-    "The server holds as many uploads in memory as it may. Please try again in some seconds.",
+    `The server holds as many ${what} in memory as it may. Please try again in some seconds.`,
     { retryAfterMs: RETRY_AFTER_MS },
   );
 }

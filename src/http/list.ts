@@ -6,6 +6,7 @@
 import { SlicedWork } from "../resources/time-slice.ts";
 import type { Page } from "../store/page.ts";
 import type { AppContext } from "./context.ts";
+import { type CountBytes, countedAnswer } from "./counted-answer.ts";
 import { answerJsonText, toAsciiJson } from "./json.ts";
 
 /** The longest page. 10,000 files with ordinary names fit into it (2.6 MB). */
@@ -28,7 +29,7 @@ export async function answerPage<T extends { readonly id: string }, Query extend
   query: Query,
   list: List<T, Query>,
 ): Promise<Response> {
-  const { ids, items, hasMore } = await gather(query, list);
+  const { ids, items, hasMore } = await countedAnswer(c, (count) => gather(query, list, count));
   const [firstId, lastId] = [ids.at(0) ?? null, ids.at(-1) ?? null].map((id) => toAsciiJson(id));
   return answerJsonText(
     c,
@@ -39,6 +40,7 @@ export async function answerPage<T extends { readonly id: string }, Query extend
 async function gather<T extends { readonly id: string }, Query extends ListQuery>(
   query: Query,
   { read, present }: List<T, Query>,
+  count: CountBytes,
 ) {
   const ids: string[] = [];
   const items: string[] = [];
@@ -54,6 +56,8 @@ async function gather<T extends { readonly id: string }, Query extends ListQuery
       if (bytes > PAGE_MAX_BYTES && items.length > 0) return { ids, items, hasMore: true };
       ids.push(item.id);
       items.push(json);
+      const free = count(json.length);
+      if (free !== null) await free;
       const pause = work.done(json.length);
       if (pause !== null) await pause;
     }

@@ -14,7 +14,8 @@ import {
 } from "../contract/usage.ts";
 import { PublicError } from "../errors.ts";
 import type { AppContext } from "./context.ts";
-import { answerJson } from "./json.ts";
+import { countedAnswer } from "./counted-answer.ts";
+import { answerJsonText, toAsciiJson } from "./json.ts";
 import { assertKnownParams, choiceParam, chosen, textParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
 
@@ -32,8 +33,13 @@ export function mountUsage(app: Routes, { reportUsage, clock }: UsageRoutesDeps)
     const request = usageRequest(c, clock.nowMs());
     const sums = maySee(c, request) ? await reportUsage(request) : [];
     const rows = sums.map(presentSum);
-    if (format === "json") return answerJson(c, { object: "list", data: rows });
-    return c.body(csvOf(rows), 200, {
+    const text = await countedAnswer(c, async (count) => {
+      const made = format === "json" ? toAsciiJson({ object: "list", data: rows }) : csvOf(rows);
+      await count(made.length);
+      return made;
+    });
+    if (format === "json") return answerJsonText(c, text);
+    return c.body(text, 200, {
       "content-type": "text/csv; charset=utf-8",
       "content-disposition": 'attachment; filename="usage.csv"',
     });

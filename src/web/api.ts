@@ -41,6 +41,8 @@ export class Api {
     const env = { incoming, outgoing, caller, isUncounted: isPoll };
     const response = await this.#app.fetch(new Request(ORIGIN + path), env);
     const json: unknown = await response.json();
+    // It has no connection that could close, and what the answer holds is free now.
+    outgoing.emit("close");
     if (response.ok) return { ok: true, value: json as T };
     return { ok: false, status: response.status, message: (json as ErrorEnvelope).error.message };
   }

@@ -1,0 +1,80 @@
+/** Clients that ask for pages of lists and do not read them: the pages are counted until they are read. */
+import { connect } from "node:net";
+import { expect, test } from "vitest";
+import { FakeClock } from "../support/fake-clock.ts";
+import { clientOf } from "../support/projects.ts";
+import { Scrape } from "../support/prometheus.ts";
+import { chatLines, startTestService } from "../support/service.ts";
+
+const MIB = 1024 * 1024;
+/** The server waits so long for room. */
+const ROOM_WAIT_MS = 10_000;
+/** Each letter is six bytes in a page, so a batch with these takes 49 kB. */
+const METADATA = Object.fromEntries(
+  Array.from({ length: 16 }, (_, n) => [`key-${n}`, "é".repeat(512)]),
+);
+
+const keys = ["hasty", "patient"].map((project) => ({
+  name: project,
+  key: `key-${project}`,
+  project,
+}));
+
+test("pages that their clients do not read have a bound in memory, and leave room for other projects", async () => {
+  const clock = new FakeClock();
+  const config = { auth: { keys }, limits: { memory_bytes: 16 * MIB } };
+  await using service = await startTestService({ clock, config });
+  const makeBatches = async (project: string, count: number) => {
+    const openai = clientOf(service.url, `key-${project}`);
+    const file = new File([chatLines(1).join("\n")], "in.jsonl");
+    const { id } = await openai.files.create({ file, purpose: "batch" });
+    for (let n = 0; n < count; n++) {
+      await openai.batches.create({
+        input_file_id: id,
+        endpoint: "/v1/chat/completions",
+        completion_window: "24h",
+        metadata: METADATA,
+      });
+    }
+  };
+  await makeBatches("hasty", 82);
+  await makeBatches("patient", 2);
+  const list = (project: string) =>
+    fetch(`${service.url}/v1/batches?limit=100`, {
+      headers: { authorization: `Bearer key-${project}` },
+    });
+  const heldBytes = async () => {
+    const text = await (await fetch(`${service.url}/metrics`)).text();
+    return new Scrape(text).value("batchd_memory_held_bytes", { purpose: "requests" });
+  };
+  const { hostname, port } = new URL(service.url);
+  const clients = Array.from({ length: 4 }, () => {
+    const client = connect(Number(port), hostname)
+      .on("error", () => {})
+      .pause();
+    client.write(
+      "GET /v1/batches?limit=100 HTTP/1.1\r\nhost: a\r\nauthorization: Bearer key-hasty\r\n\r\n",
+    );
+    return client;
+  });
+  await expect.poll(heldBytes).toBeGreaterThan(4 * MIB);
+
+  let isAnswered = false;
+  const refused = list("hasty").finally(() => {
+    isAnswered = true;
+  });
+  await expect
+    .poll(() => {
+      clock.advance(ROOM_WAIT_MS);
+      return isAnswered;
+    })
+    .toBe(true);
+  expect((await refused).status).toBe(503);
+  expect((await refused).headers.get("retry-after")).toBe("5");
+  expect(await (await refused).text()).toContain("as many answers in memory");
+  expect((await list("patient")).status).toBe(200);
+
+  for (const client of clients) client.destroy();
+  await expect.poll(async () => (await list("hasty")).status).toBe(200);
+  await expect.poll(heldBytes).toBe(0);
+});
