@@ -1,5 +1,4 @@
 /** Serves the commands that need no server: reads what they take from a configuration, and their files. */
-import { matchesPattern } from "../batch/name-pattern.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import { loadConfig } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
@@ -17,15 +16,6 @@ export function configOf({ config }: OfflineFlags): Config {
   if (loaded.ok) return loaded.config;
   throw new CommandFailure(`the configuration has problems: ${loaded.problems.join("; ")}`);
 }
-
-/** Returns whether an upstream of the configuration serves a model. Without upstreams, every name passes. */
-export const servedIn =
-  ({ upstreams }: Config) =>
-  (model: string): boolean =>
-    upstreams.length === 0 ||
-    upstreams.some(({ models }) =>
-      models.some((each) => matchesPattern(typeof each === "string" ? each : each.name, model)),
-    );
 
 /** Resolves to the exit code of a command that reads files alone. */
 export function offline(act: (signal: AbortSignal) => Promise<number>): Promise<number> {

@@ -5,12 +5,13 @@ import { parseLine } from "../batch/line.ts";
 import type { LineFault } from "../batch/line-check.ts";
 import type { SplitLine } from "../batch/split.ts";
 import { fileLimits } from "../config/file-limits.ts";
+import { isServed } from "../config/upstreams.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
 import { printable } from "../printable.ts";
 import { note, say, sayJson } from "../terminal/terminal.ts";
 import { EXIT } from "./exit-codes.ts";
 import { endpointOf, openInput } from "./input.ts";
-import { configOf, type OfflineFlags, offline, readLines, servedIn } from "./offline.ts";
+import { configOf, type OfflineFlags, offline, readLines } from "./offline.ts";
 import { count, lines } from "./words.ts";
 
 export interface ValidateFlags extends OfflineFlags {
@@ -34,9 +35,10 @@ async function validateFile(
   await using input = await openInput(file, signal);
   const endpoint = flags.endpoint ?? (await endpointOf(input.path)) ?? USUAL_ENDPOINT;
   const limits = fileLimits(config);
-  const isServed = servedIn(config);
+  const { upstreams } = config;
   const check = new FileCheck(endpoint, limits, {
-    routeKeyOf: (model) => (isServed(model) ? "served" : null),
+    // Without upstreams, every name passes.
+    routeKeyOf: (model) => (upstreams.length === 0 || isServed(upstreams, model) ? "served" : null),
     defaultModel: flags.model ?? config.default_model ?? null,
   });
   const content = new ContentCheck();

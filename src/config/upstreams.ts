@@ -243,4 +243,10 @@ export const UpstreamEntry = z
   });
 
 export type UpstreamConfig = z.infer<typeof UpstreamEntry>;
+
+/** Returns whether one of them serves the model: only `*` alone stands for other names. */
+export const isServed = (upstreams: readonly UpstreamConfig[], model: string): boolean =>
+  upstreams.some(({ models }) =>
+    models.some((entry) => ["*", model].includes(typeof entry === "string" ? entry : entry.name)),
+  );
 export type ScheduleConfig = NonNullable<UpstreamConfig["schedule"]>;

@@ -5,7 +5,7 @@
 import { resolve } from "node:path";
 import { isLoopback } from "./loopback.ts";
 import type { Config } from "./schema.ts";
-import type { UpstreamConfig } from "./upstreams.ts";
+import { isServed, type UpstreamConfig } from "./upstreams.ts";
 
 /** A process with the role `api` needs no upstream to create batches. */
 export function configWarnings(config: Config, role: "all" | "api" | "worker" = "all"): string[] {
@@ -51,11 +51,5 @@ function baseUrlWarnings({ name, base_url, azure }: UpstreamConfig): string[] {
 /** Warns about a default model that no upstream serves: every batch that relies on it would fail. */
 function modelWarnings({ default_model: model, upstreams }: Config): string[] {
   if (model === undefined || upstreams.length === 0) return [];
-  const isServed = upstreams.some(({ models }) =>
-    models.some((entry) => {
-      const listed = typeof entry === "string" ? entry : entry.name;
-      return listed === model || listed === "*";
-    }),
-  );
-  return isServed ? [] : [`no upstream serves the default_model ${model}`];
+  return isServed(upstreams, model) ? [] : [`no upstream serves the default_model ${model}`];
 }
