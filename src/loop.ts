@@ -36,6 +36,9 @@ export class Nudge {
   }
 }
 
+/** Runs one pass. True asks for another one right away, and a number for one after so many milliseconds at most. */
+export type RunOnce = () => Promise<boolean | number> | Promise<void>;
+
 export interface LoopOptions {
   readonly name: string;
   readonly everyMs: number;
@@ -43,8 +46,7 @@ export interface LoopOptions {
   readonly drain: AbortSignal;
   readonly clock: Clock;
   readonly log: Log;
-  /** Runs one pass. True asks for another one right away, and a number for one after so many milliseconds at most. */
-  readonly runOnce: () => Promise<boolean | number>;
+  readonly runOnce: RunOnce;
 }
 
 /** Resolves once drained. Never rejects: a failed pass is logged, then repeated. */
@@ -57,10 +59,10 @@ export async function loop(options: LoopOptions): Promise<void> {
     const next = await runOnce().catch((err: unknown) => {
       log.error({ loop: name, err }, "loop.pass_failed");
       pauseMs = Math.min(everyMs, RETRY_WITHIN_MS);
-      return false;
     });
     if (next !== true && nudge.count === nudgesSeen && !drain.aborted) {
-      await nudge.wait(clock, next === false ? pauseMs : Math.min(pauseMs, next), drain);
+      if (typeof next === "number") pauseMs = Math.min(pauseMs, next);
+      await nudge.wait(clock, pauseMs, drain);
     } else {
       // One pass may run without a turn of the event loop; a long row of passes must not.
       await nextTurn();

@@ -171,11 +171,10 @@ export class Access {
     return this.#configured().some((known) => known.caller === caller);
   }
 
-  async #pass(): Promise<false> {
+  async #pass(): Promise<void> {
     await this.#read();
     const { clock } = this.#deps;
     if (clock.elapsedMs() - this.#usesWrittenAtMs >= USES_WRITTEN_EVERY_MS) await this.#writeUses();
-    return false;
   }
 
   async #writeUses(): Promise<void> {

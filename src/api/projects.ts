@@ -125,14 +125,13 @@ export class Projects {
     await this.#read();
   }
 
-  async #read(): Promise<boolean> {
+  async #read(): Promise<void> {
     const found = await this.#deps.store.findProjects();
     const inForce = found.filter(({ deletedAtMs }) => deletedAtMs === null);
     this.#rules = new Map(inForce.map(({ name, rules }) => [name, rulesFrom(rules)]));
     this.#deleted = found.filter(({ deletedAtMs }) => deletedAtMs !== null).map(({ name }) => name);
     const nowMs = this.#deps.clock.elapsedMs();
     for (const name of this.#deleted) this.#seenDeletedAtMs.set(name, nowMs);
-    return false;
   }
 }
 

@@ -97,14 +97,13 @@ export class CapacitySharing {
     await promise;
   }
 
-  async #runOnce(): Promise<false> {
+  async #runOnce(): Promise<void> {
     const waiting = this.#waiting.splice(0);
     try {
       await this.#renew();
     } finally {
       for (const resolve of waiting) resolve();
     }
-    return false;
   }
 
   async #renew(): Promise<void> {

@@ -144,10 +144,7 @@ export class Engine {
       running: () => this.#leases.runningBatches(),
       nowMs: () => this.#options.fleet.nowMs,
     });
-    this.#loops.run("progress", pollEveryMs, async () => {
-      await sampler.sample();
-      return false;
-    });
+    this.#loops.run("progress", pollEveryMs, () => sampler.sample());
   }
 
   /** Starts the loops of a process that only serves the API: the renewal of its leases, and the housekeeping. */
@@ -156,7 +153,6 @@ export class Engine {
     this.#renewals.run("heartbeat", this.#leases.heartbeatMs, async () => {
       await this.#leases.renew();
       await intents.renew();
-      return false;
     });
     startHousekeeping(this.#loops, {
       ...this.#options,

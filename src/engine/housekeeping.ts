@@ -3,6 +3,7 @@
  * forecasts the open batches. A loop does its work only while the housekeeping is the duty of this replica (`fleet.ts`).
  * A replica that stood still may believe so for a moment too long, so each pass must be safe to do twice.
  */
+import type { RunOnce } from "../loop.ts";
 import type { Forecaster } from "./dispatch/forecaster.ts";
 import { type ExpiryDeps, expireDue } from "./expiry.ts";
 import type { Fleet } from "./fleet.ts";
@@ -39,18 +40,14 @@ export function startHousekeeping(
   deps: HousekeepingDeps,
 ): void {
   const { fleet, forecaster, pollEveryMs, deletedProjects } = deps;
-  const keepHouse = (name: Housekeeping, everyMs: number, runOnce: () => Promise<boolean>) =>
-    loops.run(name, everyMs, async () => fleet.isHousekeeper && runOnce());
+  const keepHouse = (name: Housekeeping, everyMs: number, runOnce: RunOnce) =>
+    loops.run(name, everyMs, () => (fleet.isHousekeeper ? runOnce() : Promise.resolve()));
   const expiryDeps = { ...deps, onExpired: () => loops.nudge("sweep") };
-  keepHouse("forecast", pollEveryMs, async () => {
-    await forecaster.refreshIfDue();
-    return false;
-  });
+  keepHouse("forecast", pollEveryMs, () => forecaster.refreshIfDue());
   keepHouse("expiry", pollEveryMs, async () => {
     // Windows come first: at midnight the pauses of 100,000 batches may end, each in a commit.
     await expireDue(expiryDeps);
     await endQuotaPauses(deps, { nowMs: fleet.nowMs, isDraining: () => loops.isDraining });
-    return false;
   });
   const places: SweepPlaces = {};
   keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(deps, places));

@@ -3,7 +3,7 @@
  * drain. Nothing may depend on a nudge, because only a pass that asks the store finds all work.
  */
 import type { Clock } from "../clock.ts";
-import { loop, Nudge } from "../loop.ts";
+import { loop, Nudge, type RunOnce } from "../loop.ts";
 import type { Log } from "../telemetry/log.ts";
 import { SideBySide, type Work } from "./side-by-side.ts";
 
@@ -29,8 +29,7 @@ export class Loops<Name extends string> {
     this.#options = options;
   }
 
-  /** Repeats `runOnce`, which returns true to be called again right away, or the milliseconds until then. */
-  run(name: Name, everyMs: number, runOnce: () => Promise<boolean | number>): void {
+  run(name: Name, everyMs: number, runOnce: RunOnce): void {
     const nudge = this.nudgeOf(name);
     const drain = this.#drain.signal;
     this.#loops.push(loop({ ...this.#options, name, everyMs, nudge, drain, runOnce }));

@@ -173,7 +173,7 @@ async function removeTogether<T>(
 }
 
 /** Deletes all garbage, which a crash leaves behind. */
-export async function sweepOrphans(deps: SweeperDeps): Promise<boolean> {
+export async function sweepOrphans(deps: SweeperDeps): Promise<void> {
   const { store, blobs } = deps;
   let candidates: string[] = [];
   for (const prefix of ORPHAN_PREFIXES) {
@@ -186,7 +186,6 @@ export async function sweepOrphans(deps: SweeperDeps): Promise<boolean> {
   }
   await deleteGarbage(candidates, deps);
   await blobs.removeUnfinished((keys) => store.findGarbage(keys));
-  return false;
 }
 
 async function deleteGarbage(keys: readonly string[], deps: SweeperDeps): Promise<void> {
