@@ -8,7 +8,7 @@ import { temporaryFolder } from "./store-builders.ts";
 import { putTables } from "./tables.ts";
 import { startUpstream, type TestUpstream } from "./upstream.ts";
 
-export const PARALLEL = 200;
+export const PARALLEL = 100;
 export const LINE = `${chatLine("a", "Hello")}\n`;
 
 export interface Answer {
