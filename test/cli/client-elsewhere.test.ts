@@ -53,6 +53,7 @@ describe("a server without the extensions of batchd", () => {
     const done = await service.run([chatLine("a", "Hi")]);
     upstream.hold();
     const running = await service.submit([chatLine("a", "Hi")]);
+    await service.events.reached("batch.started", { batch: running.id });
     const table = join(folder, "plain.csv");
     const [listed, csv, early, deliver] = await Promise.all([
       at(plain, "list", "--status", "in_progress"),
