@@ -6,11 +6,13 @@
  * record, and no attempt is charged for it. A line that cannot be sent at all holds up no other: the run fails after
  * its last line. After several failures without progress (`failure.ts`), the remaining lines get records that say so.
  *
- * The chunk ends in one of four ways:
+ * The chunk ends in one of five ways:
  * - Closed: every line has its record, or the batch is stopping and the finalizer writes rows for lines without one.
  * - Released: the process drains, the batch is paused, the lines are to go another way, or the window has ended and the
  *   batch is not yet marked. The next holder goes on.
- * - Kept until its lease runs out: no target serves the model of some lines any more. A chunk that was released would
+ * - Passed on: this server has no target for the models of some lines any more, and another server has one. It is claimed by
+ *   that model from then on.
+ * - Kept until its lease runs out: no known target serves the model of some lines any more. A chunk that was released would
  *   come back in a tight loop.
  * - Discarded: the lease was lost. The run must then write nothing.
  */
@@ -71,7 +73,7 @@ async function workThrough(chunkRun: ChunkRun, trace: ChunkTrace, deps: ChunkRun
     onLeaseLost: () => run.loseLease(),
     abort: run.abort,
   });
-  const { unanswered, isAnyUnserved } = await sendLines(chunkRun, { journal, trace }, deps);
+  const { unanswered, unserved } = await sendLines(chunkRun, { journal, trace }, deps);
   if (run.endReason === "lease") {
     journal.discard();
   } else if (unanswered === 0 || run.endReason === "batch") {
@@ -79,8 +81,10 @@ async function workThrough(chunkRun: ChunkRun, trace: ChunkTrace, deps: ChunkRun
   } else {
     await journal.flush();
     assertTaken(journal);
-    const isLeft = isAnyUnserved && run.endReason === null;
-    const isReleased = !isLeft && (await store.releaseChunkIfLeased(claimed.lease));
+    const isKept = unserved.size > 0 && run.endReason === null;
+    const model = isKept ? [...unserved].find(chunkRun.isServedElsewhere) : undefined;
+    const isGivenBack = !isKept || model !== undefined;
+    const isReleased = isGivenBack && (await store.releaseChunkIfLeased(claimed.lease, model));
     if (isReleased) metrics.leaseChanged("chunk", "released");
   }
   assertTaken(journal);
@@ -96,7 +100,7 @@ interface RunParts {
   readonly trace: ChunkTrace;
 }
 
-/** Resolves to the number of lines without a record, and whether an upstream was missing. */
+/** Resolves to the number of lines without a record, and the models without an upstream. */
 async function sendLines(chunkRun: ChunkRun, parts: RunParts, deps: ChunkRunnerDeps) {
   const { chunk, inputBlobKey: key } = chunkRun.claimed;
   const { blobs } = deps;
@@ -129,7 +133,7 @@ async function sendLines(chunkRun: ChunkRun, parts: RunParts, deps: ChunkRunnerD
     throw sending.failure;
   }
   const unanswered = chunk.lineCount - recordedCount - sending.recordedCount;
-  return { unanswered, isAnyUnserved: sending.isAnyUnserved };
+  return { unanswered, unserved: sending.unserved };
 }
 
 /**

@@ -61,7 +61,8 @@ export class Sending {
   /** Resolves when the journal has room again; null while it has. */
   #journalFull: Promise<void> | null = null;
   recordedCount = 0;
-  isAnyUnserved = false;
+  /** The models of lines for which this server has no target any more. */
+  readonly unserved = new Set<string>();
   failure: Error | null = null;
 
   constructor(chunkRun: ChunkRun, parts: SendingParts) {
@@ -191,7 +192,7 @@ export class Sending {
     const { clock, meter } = this.#parts;
     const beganAtMs = clock.elapsedMs();
     try {
-      if (route === null) this.isAnyUnserved = true;
+      if (route === null) this.unserved.add(request.model);
       const outcome = (await route?.send(request, this.#chunkRun.run, slot)) ?? INTERRUPTED;
       if (span !== NO_SPAN) span.end(endingOf(outcome));
       if (outcome.kind !== "interrupted") {

@@ -47,8 +47,11 @@ export interface LeaseStore {
     held: { readonly batches: readonly BatchLease[]; readonly chunks: readonly ChunkLease[] },
     claim: Claim,
   ): Promise<Renewal>;
-  /** Gives the chunk back so that any worker may claim it at once. */
-  releaseChunkIfLeased(lease: ChunkLease): Promise<boolean>;
+  /**
+   * Gives the chunk back so that any worker may claim it at once: one that serves its model, or `model`, which then is the model
+   * of the chunk. It must be the model of some of its lines.
+   */
+  releaseChunkIfLeased(lease: ChunkLease, model?: string): Promise<boolean>;
   releaseBatchIfLeased(lease: BatchLease): Promise<boolean>;
   /** Counts a run that failed. The lease must run out, so that the next run does not follow at once. */
   countChunkFailureIfLeased(lease: ChunkLease): Promise<boolean>;

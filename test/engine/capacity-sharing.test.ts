@@ -18,8 +18,6 @@ import { temporaryFolder } from "../support/store-builders.ts";
 import { unobserved } from "../support/unobserved.ts";
 
 const LIMIT = 8;
-/** They take all slots until the second worker has the ones of the first. */
-const LINES = 800;
 
 const postgres = forAllTests(await sharePostgres("the shares of replicas"));
 
@@ -39,7 +37,7 @@ describe.skipIf(postgres === null)("max_concurrency", () => {
     const api = await fleet.api();
     const first = await start();
     await eventually(() => slotCountOf(first)).toBe(LIMIT);
-    const id = await submit(api, LINES, 100);
+    const id = await submit(api, 2_000, 60);
     await upstream.reachedLines(20);
     const second = await start();
     const both = async () => [await slotCountOf(first), await slotCountOf(second)];
@@ -48,7 +46,7 @@ describe.skipIf(postgres === null)("max_concurrency", () => {
     await eventually(() => slotCountOf(second)).toBe(LIMIT);
     await eventually(async () => (await api.openai.batches.retrieve(id)).status).toBe("completed");
     expect(upstream.maxInFlight).toBe(LIMIT);
-    expect(await answeredLines(api, id)).toEqual(numbersTo(LINES));
+    expect(await answeredLines(api, id)).toEqual(numbersTo(2_000));
   });
 });
 

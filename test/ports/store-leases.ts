@@ -49,6 +49,22 @@ function testChunkLeases(open: OpenStore): void {
     expect(await store.recordSegmentIfLeased(current.lease, segment)).toBe(true);
   });
 
+  test("a chunk that is given back for another of its models is claimed by that one", async () => {
+    const { store } = await open();
+    const { batch } = await startBatch(store);
+    const { lease } = await claimChunk(store);
+    expect(await store.releaseChunkIfLeased(lease, "large")).toBe(true);
+    expect(await openRoutes(store)).toEqual(["large"]);
+    const claim = (model: string) =>
+      claimFirst(store, { ...claimBy("worker"), batchId: batch.id, model });
+    expect(await claim("llama")).toBeNull();
+    expect((await claim("large"))?.chunk).toMatchObject({
+      number: lease.chunkNumber,
+      model: "large",
+    });
+    expect(await store.releaseChunkIfLeased(lease, "llama")).toBe(false);
+  });
+
   test("the same worker's earlier lease is as stale as anybody's", async () => {
     const { store } = await open();
     await startBatch(store);

@@ -12,6 +12,8 @@ export interface ChunkStart {
   readonly route: Route;
   /** Finds the route of a model, which may have moved since the file was read; null when no target serves the model. */
   readonly routeOf: (model: string) => Route | null;
+  /** Says whether another replica serves a model that has no route here. */
+  readonly isServedElsewhere: (model: string) => boolean;
   /** Lets the chunk hand out its lines from now on, until `stop` aborts. */
   readonly handOut: (stop: AbortSignal) => HandOut;
   /** The callback for each line that has its outcome. */

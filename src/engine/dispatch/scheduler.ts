@@ -198,7 +198,7 @@ export class Scheduler {
   }
 
   #start(claimed: ClaimedChunk, queue: RouteQueue): void {
-    const { clock, nudge, startChunk, onChunkEnded } = this.#deps;
+    const { clock, nudge, upstreams, startChunk, onChunkEnded } = this.#deps;
     const { project, id: batchId } = claimed.batch;
     const { route } = queue;
     const estimator = this.#estimatorOf(route);
@@ -209,6 +209,7 @@ export class Scheduler {
       claimed,
       route,
       routeOf: (model) => this.#routeOf(model, routes),
+      isServedElsewhere: (model) => upstreams.isServedElsewhere(model),
       handOut: (stop) =>
         queue.startHandOut(contenderOf(claimed), {
           chunk: claimed.chunk,

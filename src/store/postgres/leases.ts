@@ -123,9 +123,10 @@ export class PostgresLeases {
     );
   }
 
-  async releaseChunkIfLeased(lease: ChunkLease): Promise<boolean> {
+  async releaseChunkIfLeased(lease: ChunkLease, model?: string): Promise<boolean> {
+    const change = model === undefined ? NO_LEASE : { ...NO_LEASE, model };
     return (
-      (await this.#db.change((db) => db.update(chunks).set(NO_LEASE).where(isHeldChunk(lease))))
+      (await this.#db.change((db) => db.update(chunks).set(change).where(isHeldChunk(lease))))
         .rowCount === 1
     );
   }

@@ -82,8 +82,9 @@ interface Membership {
 }
 
 /**
- * Keeps the row of the replica, and reads the others whose claims have not ended. Removes the
- * parts of those whose claims have, the rows of those that have left long ago, and the former parts of this replica. Returns null when the replica has no row or its claim has ended.
+ * Keeps the row of the replica, and reads the others whose claims have not ended. Removes the parts of those whose claims have,
+ * the rows of those that have left long ago, and the former parts of this replica. Returns null when the replica has no row or
+ * its claim has ended.
  */
 async function renewMembership(
   db: Db,

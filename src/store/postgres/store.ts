@@ -168,7 +168,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     ...openListMethods(new PostgresOpenLists(db), now),
     ...chunkMethods(new PostgresChunks(db), now),
     countBatchFailureIfLeased: (lease) => leases.countBatchFailureIfLeased(lease),
-    releaseChunkIfLeased: (lease) => leases.releaseChunkIfLeased(lease),
+    releaseChunkIfLeased: (lease, model) => leases.releaseChunkIfLeased(lease, model),
     releaseBatchIfLeased: (lease) => leases.releaseBatchIfLeased(lease),
     renewLeases: (held, claim) => leases.renew(held, bid(claim)),
 

@@ -84,6 +84,11 @@ const PAGE_LEASES = 500;
 const prepareStatements = (db: Db) => ({
   releaseBatch: db.update(batches).set(NO_LEASE).where(isHeldBatch).prepare(),
   releaseChunk: db.update(chunks).set(NO_LEASE).where(isHeldChunk).prepare(),
+  releaseChunkAs: db
+    .update(chunks)
+    .set({ ...NO_LEASE, model: sql`${placeholder("model")}` })
+    .where(isHeldChunk)
+    .prepare(),
   renewBatch: db
     .update(batches)
     .set({ leaseExpiresAtMs: CLAIMED.leaseExpiresAtMs })
@@ -123,8 +128,13 @@ export class SqliteLeases {
     return this.#release(() => this.#statements.releaseBatch.run({ ...lease }));
   }
 
-  releaseChunkIfLeased(lease: ChunkLease): boolean {
-    return this.#release(() => this.#statements.releaseChunk.run({ ...lease }));
+  releaseChunkIfLeased(lease: ChunkLease, model?: string): boolean {
+    const { releaseChunk, releaseChunkAs } = this.#statements;
+    return this.#release(() =>
+      model === undefined
+        ? releaseChunk.run({ ...lease })
+        : releaseChunkAs.run({ ...lease, model }),
+    );
   }
 
   /** A server may give hundreds back in one turn of the event loop, such as at its end, or when their project is paused. */

@@ -148,7 +148,7 @@ function composeStore(db: Db, wal: WalSync, clock: Pick<Clock, "nowMs">): Store 
     ...openListMethods(new SqliteOpenLists(db), now),
     ...chunkMethods(new SqliteChunks(db, segments, wal), now),
     countBatchFailureIfLeased: async (lease) => leases.countBatchFailureIfLeased(lease),
-    releaseChunkIfLeased: async (lease) => leases.releaseChunkIfLeased(lease),
+    releaseChunkIfLeased: async (lease, model) => leases.releaseChunkIfLeased(lease, model),
     releaseBatchIfLeased: async (lease) => leases.releaseBatchIfLeased(lease),
     renewLeases: (held, claim) => leases.renew(held, bid(claim)),
     stopExpiredBatches: async () => stopping.expire(now()),
