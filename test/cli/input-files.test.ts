@@ -81,7 +81,7 @@ test("a reader that begins after the last fault was written gets every fault", a
 test("validate takes the limits and models of a configuration, and refuses what an upload would", async () => {
   const config = fileOf(
     "limits.yaml",
-    'limits: { max_requests_per_batch: 2 }\nupstreams: [{ name: a, base_url: "http://a/v1", models: [small] }]\n',
+    'limits: { max_requests_per_batch: 2 }\nupstreams: [{ name: a, base_url: "http://a/v1", models: [small, "t*"] }]\n',
   );
   const path = fileOf("three.jsonl", chatLines(3).join("\n"));
   const { stdout, code } = await batchd("validate", path, "--config", config);
