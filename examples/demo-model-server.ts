@@ -5,7 +5,7 @@
  *     npx node examples/demo-model-server.ts --port 9000
  *
  * The server behaves like a real one under load. It answers a few requests at a time, within 20 to 80 ms, and the
- * others wait. Every 20th request gets a 429, and a malformed request a 400. A chat may be streamed. `GET /demo/stats`
+ * others wait. Every 60th request gets a 429, and a malformed request a 400. A chat may be streamed. `GET /demo/stats`
  * returns its counters.
  *
  * The HTTP server is the one of the tests; this file decides the answers.
@@ -21,7 +21,7 @@ const NOTICE = "demo model server (canned answers, no real model)";
 const MODEL = "demo-model";
 const SLOT_COUNT = 8;
 const LATENCY_MS = { min: 20, max: 80 };
-const REFUSE_EVERY = 20;
+const REFUSE_EVERY = 60;
 const RETRY_AFTER_MS = 120;
 const STREAMED_WORD_EVERY_MS = 40;
 const EMBEDDING_DIMENSIONS = 64;
