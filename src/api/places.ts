@@ -1,4 +1,7 @@
-/** Limits how many clients do something long at a time, in all and of one project. */
+/**
+ * Limits how many clients do something long at a time, in all and of one project. A project may also have no more than what is
+ * free, so that a few projects of slow clients leave something to others.
+ */
 import { PublicError } from "../errors.ts";
 
 const RETRY_MS = 1_000;
@@ -23,7 +26,8 @@ export class Places {
     const counts = this.#counts;
     const total = counts.values().reduce((sum, count) => sum + count, 0);
     const own = counts.get(project) ?? 0;
-    if (total >= this.#limits.total || own >= this.#limits.ofProject) {
+    const free = this.#limits.total - total;
+    if (free <= 0 || own >= Math.min(this.#limits.ofProject, Math.max(1, free))) {
       throw new PublicError("unavailable", this.#limits.message, { retryAfterMs: RETRY_MS });
     }
     counts.set(project, own + 1);

@@ -1,10 +1,13 @@
 /** Result files as tables, over HTTP. */
+
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { submitLines } from "../support/batches.ts";
 import { queryTable } from "../support/duckdb.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { openCount } from "../support/open-files.ts";
+import { clientOf } from "../support/projects.ts";
 import { RawConnection } from "../support/raw-http.ts";
 import { chatLine, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -109,14 +112,49 @@ test("a client that goes away in the middle releases the file and its place", as
   await expect.poll(async () => (await download(outputId, "?format=csv")).status).toBe(200);
 });
 
+/** Begins a download as a table, and reads only its beginning. */
+async function holdTable(url: string, id: string, key = "none"): Promise<RawConnection> {
+  const connection = await RawConnection.open(url);
+  const begun = new Promise((done) => connection.socket.once("data", done));
+  connection.send(
+    `GET /v1/files/${id}/content?format=csv HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n\r\n`,
+  );
+  await begun;
+  connection.socket.pause();
+  return connection;
+}
+
+test("two projects of slow clients leave a conversion to a third one", async () => {
+  const keys = ["first", "second", "third"].map((name) => ({ name, key: name, project: name }));
+  const shared = { upstreamUrl: upstream.url, config: { auth: { keys } } };
+  await using others = await startTestService(shared);
+  const lines = Array.from({ length: 40 }, (_, i) => chatLine(`large-${i}`, "Hi"));
+  const [first = "", second = "", third = ""] = await Promise.all(
+    keys.map(async ({ key }) => {
+      const openai = clientOf(others.url, key);
+      const { id } = await submitLines(openai, lines);
+      await others.events.reached("batch.completed", { batch: id });
+      return (await openai.batches.retrieve(id)).output_file_id ?? "";
+    }),
+  );
+  const statusOf = async (id: string, key: string) => {
+    const headers = { authorization: `Bearer ${key}` };
+    const answer = await fetch(`${others.url}/v1/files/${id}/content?format=csv`, { headers });
+    await answer.body?.cancel();
+    return answer.status;
+  };
+  const held = [
+    await holdTable(others.url, first, "first"),
+    await holdTable(others.url, first, "first"),
+    await holdTable(others.url, second, "second"),
+  ];
+  expect(await statusOf(second, "second")).toBe(503);
+  expect(await statusOf(third, "third")).toBe(200);
+  for (const connection of held) connection.socket.destroy();
+});
+
 test("too many conversions at a time are told to come back", async () => {
-  const held = await Promise.all([1, 2].map(() => RawConnection.open(service.url)));
-  for (const connection of held) {
-    const begun = new Promise((done) => connection.socket.once("data", done));
-    connection.send(`GET /v1/files/${largeId}/content?format=csv HTTP/1.1\r\nHost: x\r\n\r\n`);
-    await begun;
-    connection.socket.pause();
-  }
+  const held = [await holdTable(service.url, largeId), await holdTable(service.url, largeId)];
   const refused = await download(outputId, "?format=csv");
   expect([refused.status, refused.headers.get("retry-after")]).toEqual([503, "1"]);
   for (const connection of held) connection.socket.destroy();
