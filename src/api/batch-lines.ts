@@ -8,18 +8,17 @@ import {
   ResultFileDeleted,
 } from "../batch/finished-line.ts";
 import { failureIn, failureInHead, ROW_HEAD_BYTES, type RowFailure } from "../batch/row-failure.ts";
-import { PublicError } from "../errors.ts";
 import type { Room } from "../resources/memory-budget.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 import type { Batches } from "./batches.ts";
 import type { Places } from "./places.ts";
 import { publicError } from "./results.ts";
+import { noRoomFor } from "./room-wait.ts";
 
 /** The failed lines that are shown of each group. */
 const MAX_EXAMPLES = 3;
 /** The bytes of rows that are read for examples, to the end of a row. */
 const MAX_READ_BYTES = 64 * 1024 * 1024;
-const RETRY_AFTER_MS = 5_000;
 
 export interface BatchLinesDeps {
   readonly batches: Pick<Batches, "find">;
@@ -58,7 +57,7 @@ export class BatchLines {
     const place = places.take(asked.project);
     try {
       const page = await readLinePage(batch, query, (bytes) => {
-        if (room.add(bytes) !== null) throw noRoom();
+        if (room.add(bytes) !== null) throw noRoomFor("lines");
       });
       return {
         page,
@@ -115,10 +114,3 @@ async function failureOf({ row }: PassedLine): Promise<RowFailure> {
   }
   return failureInHead(Buffer.concat(pieces));
 }
-
-const noRoom = () =>
-  new PublicError(
-    "unavailable",
-    "The server holds as many lines in memory as it may. Please try again in some seconds.",
-    { retryAfterMs: RETRY_AFTER_MS },
-  );

@@ -6,12 +6,10 @@
  * own, so short pieces are stored together.
  */
 import { Gathered } from "../batch/gathered.ts";
-import { type Clock, sleep } from "../clock.ts";
-import { PublicError } from "../errors.ts";
+import type { Clock } from "../clock.ts";
 import type { Room } from "../resources/memory-budget.ts";
+import { freeInTime } from "./room-wait.ts";
 
-const ROOM_WAIT_MS = 10_000;
-const RETRY_AFTER_MS = 5_000;
 /** Shorter pieces are joined, up to as many bytes as most pieces have. */
 const SHORT_BYTES = 4 * 1024;
 const JOINED_BYTES = 64 * 1024;
@@ -46,24 +44,4 @@ async function* withoutShortPieces(source: AsyncIterable<Buffer>): AsyncGenerato
     if (gathered.length >= JOINED_BYTES) yield gathered.take();
   }
   if (gathered.length > 0) yield gathered.take();
-}
-
-/** Waits for room for `what`, and throws when there is none after some seconds. */
-export async function freeInTime(
-  free: Promise<void>,
-  clock: Clock,
-  what: "uploads" | "answers",
-): Promise<void> {
-  const waiting = new AbortController();
-  const isFree = await Promise.race([
-    free.then(() => true),
-    sleep(clock, ROOM_WAIT_MS, waiting.signal).then(() => false),
-  ]);
-  waiting.abort("free");
-  if (isFree) return;
-  throw new PublicError(
-    "unavailable",
-    `The server holds as many ${what} in memory as it may. Please try again in some seconds.`,
-    { retryAfterMs: RETRY_AFTER_MS },
-  );
 }

@@ -58,24 +58,20 @@ class BodyCount {
   }
 
   add({ bytes, number }: SplitLine): Promise<void> | null {
-    const parsed = bytes === null || this.#bodies === null ? null : parsedLine(bytes);
-    if (parsed instanceof Promise) {
-      return parsed.then(async (found) => void (await this.#count(number, bytes, found)));
-    }
-    return this.#count(number, bytes, parsed);
+    const bodies = this.#bodies;
+    if (bytes === null || bodies === null) return this.#count(null);
+    const firstOf = (parsed: ParsedLine | null) => {
+      const body = parsed?.body ?? null;
+      return body && firstWithBody(bodies, bytes.subarray(body.start, body.end), number);
+    };
+    const parsed = parsedLine(bytes);
+    const first = parsed instanceof Promise ? parsed.then(firstOf) : firstOf(parsed);
+    return first instanceof Promise ? first.then((at) => void this.#count(at)) : this.#count(first);
   }
 
-  #count(number: number, bytes: Buffer | null, parsed: ParsedLine | null): Promise<void> | null {
-    const body = parsed?.body ?? null;
-    const count = (first: number | null) => {
-      if (first === null) this.total++;
-    };
-    const first =
-      bytes === null || body === null || this.#bodies === null
-        ? null
-        : firstWithBody(this.#bodies, bytes.subarray(body.start, body.end), number);
-    if (first instanceof Promise) return first.then(count);
-    count(first);
+  /** Counts a line unless there is an earlier one with its body. */
+  #count(first: number | null): null {
+    if (first === null) this.total++;
     return null;
   }
 }

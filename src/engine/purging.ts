@@ -8,7 +8,7 @@ import { removeEach, type SweeperDeps, type SweepPlaces, sweep } from "./sweeper
 export async function purgeProjects(
   projects: readonly string[],
   deps: SweeperDeps,
-  places: SweepPlaces = {},
+  places: SweepPlaces,
 ): Promise<boolean> {
   let hasMore = false;
   await removeEach(projects, deps.log, async (name) => {

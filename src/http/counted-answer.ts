@@ -2,7 +2,7 @@
  * Counts a long answer in the memory budget until its client has read it. Node takes such an answer as a whole, and a client may
  * read as slowly as it likes, on as many connections as it likes.
  */
-import { freeInTime } from "../api/upload-memory.ts";
+import { freeInTime } from "../api/room-wait.ts";
 import { whenClosed } from "./connection.ts";
 import type { AppContext } from "./context.ts";
 import { roomFor } from "./json.ts";

@@ -4,14 +4,13 @@
  * connection gets an error too, because its bytes take the room of others.
  */
 import type { IncomingMessage } from "node:http";
+import { noRoomFor, ROOM_WAIT_MS } from "../api/room-wait.ts";
 import { Gathered } from "../batch/gathered.ts";
 import { truncate } from "../batch/truncate.ts";
 import { type Cancel, type Clock, every } from "../clock.ts";
 import { PublicError } from "../errors.ts";
 import type { Room } from "../resources/memory-budget.ts";
 
-const ROOM_WAIT_MS = 10_000;
-const RETRY_AFTER_MS = 5_000;
 /** The time for which a client may be slower than the minimum. */
 const SLOW_START_MS = 30_000;
 const MIN_BYTES_PER_SECOND = 16 * 1024;
@@ -105,7 +104,7 @@ class BodyReader {
   readonly #checkRate = (): void => {
     const nowMs = this.#limits.clock.elapsedMs();
     if (this.#waitingSinceMs !== null) {
-      if (nowMs - this.#waitingSinceMs >= ROOM_WAIT_MS) this.#fail(noRoom());
+      if (nowMs - this.#waitingSinceMs >= ROOM_WAIT_MS) this.#fail(noRoomFor("requests"));
       return;
     }
     const allowedMs = SLOW_START_MS + (1000 * this.#body.length) / MIN_BYTES_PER_SECOND;
@@ -142,13 +141,6 @@ class BodyReader {
 
 const bodyTooLarge = (maxBytes: number) =>
   new PublicError("body_too_large", `The JSON body is larger than the ${maxBytes} bytes allowed.`);
-
-const noRoom = () =>
-  new PublicError(
-    "unavailable",
-    "The server holds as many requests in memory as it may. Please try again in some seconds.",
-    { retryAfterMs: RETRY_AFTER_MS },
-  );
 
 const tooSlow = () =>
   new PublicError("request_timeout", "The request came too slowly and was given up.");

@@ -71,7 +71,7 @@ test("a project goes in rounds while a chunk of it is worked on, and one whose r
     store: Object.assign(Object.create(store), { purgeProject }) as Store,
   };
 
-  await purgeProjects(["held", "broken", "next"], failing);
+  await purgeProjects(["held", "broken", "next"], failing, {});
   expect(await kept()).toEqual(["held", "broken", "kept"]);
   expect(events.count("sweep.failed", { thing: "broken" })).toBe(1);
   expect(await purgeOnce("held", deps)).toBeGreaterThan(0);
