@@ -194,7 +194,8 @@ async function writeResults(
       return null;
     }
     await writeKept(Number.POSITIVE_INFINITY);
-    const { nowMs } = deps.fleet;
+    // The store wrote the other date. What this process takes for the store's clock may be a little behind it.
+    const nowMs = Math.max(deps.fleet.nowMs, batch.finalizingAtMs ?? 0);
     const life = { nowMs, lifetimeSeconds: lifetimeOf(batch, deps.rulesOf) };
     const files = {
       output: await output.finish((blob) => resultFile(batch, "output", { ...blob, ...life })),

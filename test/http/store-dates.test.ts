@@ -144,3 +144,27 @@ describe.skipIf(postgres === null)("on a machine whose clock is two days", () =>
     expect((await fetch(`${service.url}/v1/files`, { headers })).status).toBe(200);
   });
 });
+
+test.skipIf(postgres === null)(
+  "result files are no older than the end of the last line, where a clock was just set back",
+  async () => {
+    await using upstream = await startUpstream();
+    let setBackMs = 0;
+    await using service = await startTestService({
+      clock: { ...systemClock, nowMs: () => systemClock.nowMs() - setBackMs },
+      config: {
+        database_url: await postgres!.createDatabase(),
+        upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+      },
+    });
+    upstream.hold();
+    const { id } = await service.submit(chatLines(2));
+    await upstream.reachedLines(2);
+    setBackMs = HOUR_MS;
+    upstream.release();
+    const batch = await service.ended(id);
+    const output = await service.openai.files.retrieve(batch.output_file_id ?? "none");
+    expect(output.created_at).toBeGreaterThanOrEqual(batch.finalizing_at ?? Number.NaN);
+    expect(output.created_at).toBeLessThanOrEqual(batch.completed_at ?? Number.NaN);
+  },
+);
