@@ -54,23 +54,26 @@ export function scoreOf(sections: readonly Section[], results: Results): string 
   ].join(" ");
 }
 
-/** Returns one line for each section, and all details of the facts that fail. */
-export function toLines(section: Section, results: Results): string[] {
+/** Returns the line of a section. */
+export function toLine(section: Section, results: Results): string {
   const one = [section];
   const held = count(one, results, "holds") + count(one, results, "differs");
   const score = `${held} of ${section.facts.length}`;
   const notRun = count(one, results, "not run here");
   const line = `${section.number.padStart(5)}  ${section.title.padEnd(46)} ${score.padStart(9)}`;
-  return [
-    notRun === 0 ? line : `${line}   (${notRun} not run here)`,
-    ...section.facts.flatMap(({ id, claim, means }) => {
+  return notRun === 0 ? line : `${line}   (${notRun} not run here)`;
+}
+
+/** Returns the lines with all details of the facts that fail. */
+export const toProblems = (sections: readonly Section[], results: Results): string[] =>
+  sections
+    .flatMap(({ facts }) => facts)
+    .flatMap(({ id, claim, means }) => {
       const result = results.get(id);
       if (result?.kind !== "fails") return [];
-      const problem = result.problem.trimEnd().replaceAll("\n", "\n         ");
-      return [`       ✗ ${id} (${means})`, `         ${claim}`, `         ${problem}`];
-    }),
-  ];
-}
+      const problem = result.problem.trimEnd().replaceAll("\n", "\n     ");
+      return [`   ✗ ${id} (${means})`, `     ${claim}`, `     ${problem}`];
+    });
 
 /** Takes the results of rows that did not run from the existing page, because this machine knows nothing about them. */
 export function withoutUnknown(markdown: string, results: Results): string {

@@ -18,7 +18,7 @@ import { failFirstDelivery } from "./facts/webhooks.ts";
 import { readSections } from "./facts.ts";
 import { FuzzRun } from "./fuzz.ts";
 import { type PythonSetup, setUpPython } from "./python.ts";
-import { type Result, scoreOf, toLines, toMarkdown, withoutUnknown } from "./report.ts";
+import { type Result, scoreOf, toLine, toMarkdown, toProblems, withoutUnknown } from "./report.ts";
 import { SchemaRun } from "./schema.ts";
 import { useBackends } from "./server.ts";
 
@@ -71,9 +71,11 @@ async function run(): Promise<void> {
   using runner = new Runner(context, settingUp, schema);
   for (const section of sections) {
     for (const fact of section.facts) await runner.run(fact);
-    for (const text of toLines(section, runner.results)) say(text);
+    say(toLine(section, runner.results));
   }
   say(`\n${scoreOf(sections, runner.results)}`);
+  // The problems come last, where a log that is cut still has them.
+  for (const text of toProblems(sections, runner.results)) say(text);
   const isHeld = ![...runner.results.values()].some(({ kind }) => kind === "fails");
   const isInStep = options.only !== "" || settle(toMarkdown(sections, runner.results), runner);
   process.exitCode = isHeld && isInStep && !(await isPythonOwed(settingUp)) ? 0 : 1;
