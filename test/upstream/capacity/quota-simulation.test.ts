@@ -7,6 +7,7 @@ import {
   type Tally,
 } from "../../support/rate-limited-upstream.ts";
 import { MINUTE_MS, type RateRule } from "../../support/rate-limits.ts";
+import { seededRandom } from "../../support/seeded-random.ts";
 
 /** The upstreams enforce rates, each in its own way. The first minute does not count: there is learning in it. */
 
@@ -95,7 +96,8 @@ describe.each(KINDS)("an upstream that counts by a %s", (kind) => {
         const isTold = known !== "configured";
         const tallies = run(upstream, quotas, { ...LOAD, seed, isTold, minutes: 21 });
         const [less, more] = tallies.map((tally) => tally.taken).sort((a, b) => a - b);
-        expect(refusedOf(tallies)).toBeLessThan(0.025);
+        // Where the upstream does not tell, it takes some refusals to be sure that another client spends.
+        expect(refusedOf(tallies)).toBeLessThan(isTold ? 0.025 : 0.045);
         expect(less! / more!).toBeGreaterThan(0.6);
         expect(achieved(tallies, limits, 20)).toBeGreaterThan(0.75);
       }
@@ -118,6 +120,27 @@ test("an upstream that refuses and says nothing finds no quota in the way", () =
   expect(refusedOf(tallies)).toBeGreaterThan(0.1);
   expect(achieved(tallies, limits, 2)).toBeGreaterThan(0.98);
   expect(quota.isLimited).toBe(false);
+});
+
+/** Some requests never reach the limits, because a busy proxy refuses them. */
+class BehindBusyProxy extends RateLimitedUpstream {
+  readonly #random = seededRandom(7);
+
+  override accept(tokens: number, nowMs: number) {
+    if (this.#random() >= 0.01) return super.accept(tokens, nowMs);
+    return { ...super.accept(PLENTY + 1, nowMs), isTaken: false };
+  }
+}
+
+test.each(KINDS)("scattered refusals leave a configured rate as it is, counted by a %s", (kind) => {
+  for (const rpm of [300, 3_000]) {
+    const limits = { rpm, tpm: PLENTY };
+    const quota = quotaOf(limits, "configured");
+    const load = { ...LOAD, isTold: false, minutes: 21 };
+    const tallies = run(new BehindBusyProxy(kind, limits), [quota], load);
+    expect(refusedOf(tallies)).toBeLessThan(0.015);
+    expect(achieved(tallies, limits, 20)).toBeGreaterThan(0.9);
+  }
 });
 
 test("a quota is found free again when the one that shared it has gone", () => {

@@ -104,15 +104,22 @@ export class Quota {
       this.#requests.note(hints?.requests ?? null, nowMs);
       this.#tokens.note(hints?.tokens ?? null, nowMs);
     }
-    if (isRefused) this.#cut(hints, nowMs);
+    if (isRefused) this.#noteRefusal(hints, nowMs);
+    else this.#noteAnswer();
   }
 
-  /** Cuts both limits when the answer does not say which one it was about. */
-  #cut(hints: RateLimitHints | null, nowMs: number): void {
+  #noteAnswer(): void {
+    this.#requests.noteAnswer();
+    this.#tokens.noteAnswer();
+  }
+
+  /** Either limit may be the reason when the answer does not say which one it was about. */
+  #noteRefusal(hints: RateLimitHints | null, nowMs: number): void {
     const isAboutRequests = hints !== null && areRequestsSpent(hints.requests);
     const isAboutTokens = hints !== null && areTokensSpent(hints.tokens);
-    if (isAboutRequests || !isAboutTokens) this.#requests.cut(nowMs);
-    if (isAboutTokens || !isAboutRequests) this.#tokens.cut(nowMs);
+    const isTold = isAboutRequests || isAboutTokens;
+    if (isAboutRequests || !isAboutTokens) this.#requests.noteRefusal(nowMs, { isTold });
+    if (isAboutTokens || !isAboutRequests) this.#tokens.noteRefusal(nowMs, { isTold });
   }
 }
 

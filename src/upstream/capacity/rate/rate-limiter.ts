@@ -128,14 +128,19 @@ export class RateLimiter {
     this.#spread(hint, nowMs);
   }
 
-  /** Handles a refusal for which this limit is the reason. */
-  cut(nowMs: number): void {
+  /** Notes a request that the target did not refuse for its rate. */
+  noteAnswer(): void {
+    this.#share.noteAnswer();
+  }
+
+  /** Handles a refusal for which this limit is the reason, or may be if the refusal does not tell. */
+  noteRefusal(nowMs: number, { isTold }: { readonly isTold: boolean }): void {
     const { limit } = this;
     if (limit === null) return;
     this.#learnedAtMs = nowMs;
     this.#payOff(nowMs);
     const isAllOurs = this.#minute.spentAt(nowMs) >= limit * NEARLY_ALL;
-    this.#share.cut(nowMs, { isAllOurs });
+    this.#share.noteRefusal(nowMs, { isAllOurs, isTold });
   }
 
   /**
