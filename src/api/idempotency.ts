@@ -20,7 +20,7 @@ import {
 import type { Log } from "../telemetry/log.ts";
 
 /** The time after which an unrenewed claim ends. */
-export const CLAIM_MS = 60_000;
+export const CLAIM_MS = 15_000;
 /** The interval of renewals. Two in a row may fail, while the database is busy. */
 const RENEW_EVERY_MS = CLAIM_MS / 3;
 
