@@ -1,6 +1,6 @@
 /**
  * A fleet on a real PostgreSQL and a real S3 server works through batches and delivers their results while every process is killed again and
- * again, the database restarts, and the bucket is overloaded.
+ * again, the database restarts, and the bucket is overloaded. Some requests to the bucket and to the model server go wrong all the time.
  *
  * The run shows the promise of a fleet as a whole: no line is lost or doubled, no operator has to do anything, and the
  * limits of an upstream hold. The seed decides the order of events, but not what each process is doing at that moment.
@@ -13,6 +13,7 @@ import { endJournals } from "../support/end-leases.ts";
 import type { TestPostgres } from "../support/postgres.ts";
 import { type S3Proxy, startS3Proxy } from "../support/s3-proxy.ts";
 import type { S3Server } from "../support/s3-server.ts";
+import { seededRandom } from "../support/seeded-random.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { Clients } from "./clients.ts";
 import { questionsOf } from "./lines.ts";
@@ -27,6 +28,8 @@ import { type Ended, faultsOfBatch, faultsOfLimits } from "./verdict.ts";
 const LEASE_SECONDS = 5;
 /** Batches begin to come at once, and the last one comes before the last events. */
 const SUBMITTED_BY = 0.8;
+/** The part of the requests to the bucket that go wrong. */
+const UNRELIABLE_PART = 0.03;
 /** The journals of final batches are removed by then: a sweep begins every minute. */
 const TIDY_WITHIN_MS = 180_000;
 
@@ -50,6 +53,8 @@ export interface ChaosReport {
   readonly kills: Readonly<Record<string, number>>;
   readonly lineCount: number;
   readonly requestCount: number;
+  /** The answers that the model server spoilt. */
+  readonly faultyAnswers: number;
   readonly maxInFlight: number;
   readonly maxPerMinute: number;
   readonly repeatedByClients: number;
@@ -61,8 +66,11 @@ export interface ChaosReport {
 export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
   const { sizes, seed, postgres, s3, say } = options;
   const startedAtMs = performance.now();
-  await using model = await ModelServer.start(sizes);
+  const random = seededRandom(seed);
+  await using model = await ModelServer.start(sizes, random);
   await using proxy = await startS3Proxy(s3.url);
+  const unreliable = { kind: "unreliable", part: UNRELIABLE_PART, random } as const;
+  proxy.trouble = unreliable;
   using folder = temporaryFolder("batchd-chaos-");
   const databaseUrl = await postgres.createDatabase();
   await using fleet = new AsyncDisposableStack();
@@ -90,7 +98,7 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
               await postgres.server?.start();
             },
             setBucket: (state) => {
-              proxy.trouble = state === "well" ? null : { kind: state };
+              proxy.trouble = state === "well" ? unreliable : { kind: state };
             },
           },
           onProgress,
@@ -117,6 +125,7 @@ export async function runChaos(options: ChaosOptions): Promise<ChaosReport> {
     kills: Object.fromEntries(processes.map(({ name, killCount }) => [name, killCount])),
     lineCount: countLines(sizes),
     requestCount: model.requestCount,
+    faultyAnswers: model.faultCount,
     maxInFlight: model.maxInFlight,
     maxPerMinute: model.maxPerMinute,
     repeatedByClients: clients.repeatCount,

@@ -9,26 +9,33 @@ import { contentFor, isRefused, type Model, usageFor } from "./lines.ts";
 import type { Sizes } from "./sizes.ts";
 
 const MINUTE_MS = 60_000;
+/** A line may fail five times, so none runs out of attempts. */
+const FAULTY_PART = 0.02;
 
 export class ModelServer implements AsyncDisposable {
   /** The requests of each line. */
   readonly requestCounts = new Map<string, number>();
+  /** The answers that were spoilt. */
+  faultCount = 0;
   maxInFlight = 0;
+  readonly #random: () => number;
   readonly #answerMs: number;
   readonly #arrivalsMs: number[] = [];
   #inFlight = 0;
   #upstream: TestUpstream | null = null;
 
-  static async start(sizes: Sizes): Promise<ModelServer> {
-    const server = new ModelServer(sizes);
+  /** `random` draws the answers that are spoilt. */
+  static async start(sizes: Sizes, random: () => number): Promise<ModelServer> {
+    const server = new ModelServer(sizes, random);
     const answers = (asked: SeenRequest) => server.#answer(asked);
     server.#upstream = await startUpstream({ modelNames: [], answers });
     server.#upstream.forget();
     return server;
   }
 
-  private constructor({ answerMs }: Sizes) {
+  private constructor({ answerMs }: Sizes, random: () => number) {
     this.#answerMs = answerMs;
+    this.#random = random;
   }
 
   get url(): string {
@@ -62,7 +69,22 @@ export class ModelServer implements AsyncDisposable {
     const message = { role: "assistant", content: contentFor(user) };
     const choices = [{ index: 0, message, finish_reason: "stop" }];
     const body = { id: user, object: "chat.completion", model, choices, usage: usageFor(user) };
-    return { body };
+    return this.#random() < FAULTY_PART ? this.#faulty({ body }) : { body };
+  }
+
+  /** Returns what a server under load, or a proxy before it, gives in the place of an answer. */
+  #faulty(answer: Given): Given {
+    this.faultCount++;
+    const busy = { "retry-after-ms": "200" };
+    const faults: readonly Given[] = [
+      { ...answer, breaks: true },
+      { status: 500, body: { error: { message: "out of memory" } } },
+      { status: 429, headers: busy, body: { error: { message: "slow down" } } },
+      { status: 503, headers: busy, body: "<html>busy</html>" },
+      { body: "<html>please wait</html>" },
+      { body: "" },
+    ];
+    return faults[Math.floor(faults.length * this.#random())] ?? answer;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -7,6 +7,8 @@ export interface Given {
   readonly headers?: Readonly<Record<string, string>>;
   /** The body: a text as it is, pieces as they come, any other value as JSON. */
   readonly body?: unknown;
+  /** Whether the connection breaks in the middle of the body. */
+  readonly breaks?: boolean;
 }
 
 const chatAnswer = (content: string) => ({
@@ -24,11 +26,13 @@ const isInPieces = (body: unknown): body is AsyncIterable<string> =>
   typeof body === "object" && body !== null && Symbol.asyncIterator in body;
 
 export async function give(response: ServerResponse, given: Given): Promise<void> {
-  const { status = 200, headers, body } = given;
+  const { status = 200, headers, body, breaks = false } = given;
   const type = typeof body === "string" ? "text/plain" : "application/json";
   response.writeHead(status, { "content-type": type, ...headers });
   if (!isInPieces(body)) {
-    response.end(typeof body === "string" ? body : JSON.stringify(body));
+    const text = typeof body === "string" ? body : JSON.stringify(body);
+    if (breaks) response.write(text.slice(0, text.length / 2), () => response.destroy());
+    else response.end(text);
     return;
   }
   for await (const piece of body) {

@@ -39,10 +39,16 @@ export type Trouble =
   | { readonly kind: "no_right_to_copy"; readonly allowedCount: number }
   /** Passes on the request that completes an upload, and breaks the connection in the place of its answer. */
   | { readonly kind: "answer_lost" }
+  /** Passes on each request, and breaks the connection in the place of its answer. */
+  | { readonly kind: "answers_lost" }
+  /** Breaks the connection of each request, which goes nowhere. */
+  | { readonly kind: "reset" }
   /** Answers the request that completes an upload with 404, as some servers do while they still join its parts. */
   | { readonly kind: "joining" }
   /** Passes on the request that completes an upload, and answers 404, as such a server does to the same request after it. */
   | { readonly kind: "joined" }
+  /** Treats such a part of the requests badly, each in a way that `random` draws. */
+  | { readonly kind: "unreliable"; readonly part: number; readonly random: () => number }
   /** Keeps requests for such an object until the trouble ends. */
   | { readonly kind: "hold"; readonly method: string; readonly path: RegExp };
 
@@ -73,23 +79,25 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     ++copyCount > trouble.allowedCount;
   const server = createServer((asked, answer) => {
     requests.push(`${asked.method} ${asked.url?.replace(/^[^?]*/, "")}`);
-    const pass = () => forward(asked, answer, { serverUrl, trouble });
-    if (trouble?.kind === "silent") asked.resume();
-    else if (trouble?.kind === "slow_down") slowDown(asked, answer);
-    else if (trouble?.kind === "page_not_found" && asked.method === "GET") {
+    const current = trouble?.kind === "unreliable" ? drawFrom(trouble) : trouble;
+    const pass = () => forward(asked, answer, { serverUrl, trouble: current });
+    if (current?.kind === "reset") asked.destroy();
+    else if (current?.kind === "silent") asked.resume();
+    else if (current?.kind === "slow_down") slowDown(asked, answer);
+    else if (current?.kind === "page_not_found" && asked.method === "GET") {
       answer.writeHead(404, { "content-type": "text/html" }).end("<html>404 Not Found</html>");
-    } else if (trouble?.kind === "no_copy" && "x-amz-copy-source" in asked.headers) {
+    } else if (current?.kind === "no_copy" && "x-amz-copy-source" in asked.headers) {
       asked.resume();
       answer.writeHead(501, { "content-type": "application/xml" }).end(NOT_IMPLEMENTED);
     } else if (isRefused(asked)) {
       asked.resume();
       answer.writeHead(403, { "content-type": "application/xml" }).end(ACCESS_DENIED);
-    } else if (trouble?.kind === "joining" && isMatch(asked, COMPLETION)) {
+    } else if (current?.kind === "joining" && isMatch(asked, COMPLETION)) {
       asked.resume();
       noSuchKey(answer);
     } else if (isBehind(asked)) noSuchKey(answer);
-    else if (trouble?.kind === "far") setTimeout(pass, trouble.delayMs);
-    else if (trouble?.kind === "hold" && isMatch(asked, trouble)) holding.add(asked, pass);
+    else if (current?.kind === "far") setTimeout(pass, current.delayMs);
+    else if (current?.kind === "hold" && isMatch(asked, current)) holding.add(asked, pass);
     else pass();
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
@@ -124,6 +132,19 @@ const COMPLETION = { method: "POST", path: /uploadId=/ };
 const isMatch = (asked: IncomingMessage, { method, path }: { method: string; path: RegExp }) =>
   asked.method === method && path.test(asked.url ?? "");
 
+/** Draws what is done with one request; null lets it go through. */
+function drawFrom({ part, random }: Trouble & { readonly kind: "unreliable" }): Trouble | null {
+  if (random() >= part) return null;
+  const ways: readonly Trouble[] = [
+    { kind: "answers_lost" },
+    { kind: "reset" },
+    { kind: "slow_down" },
+    { kind: "cut", afterBytes: Math.floor(4_096 * random()) },
+    { kind: "far", delayMs: 2_000 * random() },
+  ];
+  return ways[Math.floor(ways.length * random())] ?? null;
+}
+
 class Holding {
   readonly paths: string[] = [];
   readonly #waiting: (() => void)[] = [];
@@ -157,11 +178,12 @@ function forward(asked: IncomingMessage, answer: ServerResponse, forwarding: For
   const { method, url: path, headers } = asked;
   const sent = request({ hostname, port, method, path, headers }, (got) => {
     const completes = method === "POST" && path?.includes("uploadId=");
-    if (forwarding.trouble?.kind === "answer_lost" && completes && got.statusCode === 200) {
+    const { trouble } = forwarding;
+    const isLost = trouble?.kind === "answer_lost" && completes && got.statusCode === 200;
+    if (isLost || trouble?.kind === "answers_lost") {
       got.resume().once("end", () => answer.destroy());
       return;
     }
-    const { trouble } = forwarding;
     if (trouble?.kind === "joined" && completes && got.statusCode === 200) {
       got.resume().once("end", () => noSuchKey(answer));
       return;
