@@ -4,7 +4,7 @@
  */
 import { createReadStream } from "node:fs";
 import { NotUnpackable, peekAtPacking, unpacked } from "../formats/unpacking.ts";
-import { CommandFailure } from "./failure.ts";
+import { cannotRead } from "./failure.ts";
 
 const PIECE_BYTES = 256 * 1024;
 
@@ -14,7 +14,7 @@ export async function* contentOf(path: string): AsyncGenerator<Buffer> {
     yield* packing === null ? content : unpacked(content, packing, Number.POSITIVE_INFINITY);
   } catch (cause) {
     if (!(cause instanceof NotUnpackable)) throw cause;
-    throw new CommandFailure(`cannot read ${path}: ${cause.message}`, { cause });
+    throw cannotRead(path, cause);
   }
 }
 
@@ -24,5 +24,17 @@ export async function isPacked(path: string): Promise<boolean> {
   return packing !== null;
 }
 
-const fileContent = (path: string): AsyncIterable<Buffer> =>
-  createReadStream(path, { highWaterMark: PIECE_BYTES });
+interface Reading {
+  readonly start?: number;
+  readonly signal?: AbortSignal;
+}
+
+/** Yields a file as it is. The error of a read names no file, and says in words of the system alone what went wrong. */
+export async function* fileContent(path: string, reading: Reading = {}): AsyncGenerator<Buffer> {
+  try {
+    yield* createReadStream(path, { highWaterMark: PIECE_BYTES, ...reading });
+  } catch (cause) {
+    if (!(cause instanceof Error && "syscall" in cause)) throw cause;
+    throw cannotRead(path, cause);
+  }
+}

@@ -2,7 +2,6 @@
  * `batchd estimate`: how many lines and tokens a file has, and what they may cost. Tokens are estimated from the bytes
  * of each request and the length that it allows for the answer, as the server reserves them.
  */
-import { createReadStream } from "node:fs";
 import { bodyOf, modelOf, parseLine } from "../batch/line.ts";
 import { matchesPattern } from "../batch/name-pattern.ts";
 import { amountOf, costOf, formatAmount, type PriceRule } from "../batch/price.ts";
@@ -10,7 +9,7 @@ import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import { answerTokensOf, estimateInputTokens } from "../batch/token-estimate.ts";
 import { priceRules } from "../config/prices.ts";
 import { note, sayJson, sayTable } from "../terminal/terminal.ts";
-import { isPacked } from "./content.ts";
+import { fileContent, isPacked } from "./content.ts";
 import { EXIT } from "./exit-codes.ts";
 import { endpointOf, type InputFile, openInput } from "./input.ts";
 import { configOf, type OfflineFlags, offline, readLines } from "./offline.ts";
@@ -156,7 +155,7 @@ async function readSample(
   for (let i = 0; i < wanted; i++) {
     const at = Math.floor((bytes * i) / wanted);
     if (at < reachedTo) continue;
-    const line = await nextLine(createReadStream(path, { start: at }), {
+    const line = await nextLine(fileContent(path, { start: at }), {
       maxLineBytes,
       skipFirst: at > 0,
     });

@@ -2,3 +2,6 @@
 export class CommandFailure extends Error {
   override readonly name = "CommandFailure";
 }
+
+export const cannotRead = (path: string, cause: Error): CommandFailure =>
+  new CommandFailure(`cannot read ${path}: ${cause.message}`, { cause });

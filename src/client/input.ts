@@ -3,7 +3,7 @@
  * because an upload may have to be repeated, and the first line is read before the others.
  */
 import { createHash } from "node:crypto";
-import { createReadStream, createWriteStream } from "node:fs";
+import { createWriteStream } from "node:fs";
 import { mkdtemp, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
@@ -11,8 +11,8 @@ import { pipeline } from "node:stream/promises";
 import { parseLine, textOf } from "../batch/line.ts";
 import { LineSplitter } from "../batch/split.ts";
 import { BATCH_ENDPOINTS, type BatchEndpoint } from "../contract/batch.ts";
-import { contentOf } from "./content.ts";
-import { CommandFailure } from "./failure.ts";
+import { contentOf, fileContent } from "./content.ts";
+import { CommandFailure, cannotRead } from "./failure.ts";
 
 export interface InputFile extends AsyncDisposable {
   readonly path: string;
@@ -23,8 +23,8 @@ export interface InputFile extends AsyncDisposable {
 
 export async function openInput(path: string, signal: AbortSignal): Promise<InputFile> {
   if (path === "-") return keepStandardInput(signal);
-  const found = await stat(path).catch((cause: NodeJS.ErrnoException) => {
-    throw new CommandFailure(`cannot read ${path}: ${cause.message}`, { cause });
+  const found = await stat(path).catch((cause: Error) => {
+    throw cannotRead(path, cause);
   });
   if (!found.isFile()) {
     throw new CommandFailure(`${path} is not a file; - reads standard input`);
@@ -49,8 +49,7 @@ async function keepStandardInput(signal: AbortSignal): Promise<InputFile> {
 /** Returns the SHA-256 of the input, in hexadecimal. */
 export async function digestOf({ path }: InputFile, signal?: AbortSignal): Promise<string> {
   const hash = createHash("sha256");
-  const bytes = createReadStream(path, signal === undefined ? {} : { signal });
-  for await (const piece of bytes) hash.update(piece as Buffer);
+  for await (const piece of fileContent(path, signal && { signal })) hash.update(piece);
   return hash.digest("hex");
 }
 

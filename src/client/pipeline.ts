@@ -14,7 +14,7 @@ import { type Pipeline, type PipelineStep, parsePipeline } from "../config/pipel
 import { printable } from "../printable.ts";
 import { complain, note, say, sayJson } from "../terminal/terminal.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
-import { CommandFailure } from "./failure.ts";
+import { CommandFailure, cannotRead } from "./failure.ts";
 import { digestOf, type InputFile, openInput } from "./input.ts";
 import { firstInput } from "./pipeline-input.ts";
 import { writeBoth, writeResults } from "./results.ts";
@@ -97,7 +97,7 @@ const titleOf = ({ number, step }: KeyedStep, { length }: { readonly length: num
 
 async function readPipeline(file: string): Promise<Pipeline> {
   const text = await readFile(file, "utf8").catch((cause: Error) => {
-    throw new CommandFailure(`cannot read ${file}: ${cause.message}`, { cause });
+    throw cannotRead(file, cause);
   });
   const parsed = parsePipeline(text);
   if (!("problems" in parsed)) return parsed;

@@ -4,7 +4,7 @@
  * never a mixture.
  */
 import { access, constants } from "node:fs/promises";
-import { CommandFailure } from "./failure.ts";
+import { CommandFailure, cannotRead } from "./failure.ts";
 
 interface Sending {
   /** The place of the file, for the user. */
@@ -35,7 +35,7 @@ export async function sendFile<T>(
   } catch (error) {
     if (!broken.signal.aborted) throw error;
     await access(path, constants.R_OK).catch((cause: Error) => {
-      throw new CommandFailure(`cannot read ${path}: ${cause.message}`, { cause });
+      throw cannotRead(path, cause);
     });
     throw new CommandFailure(`${path} changed while it was sent: try again once it is written`, {
       cause: broken.signal.reason,

@@ -1,7 +1,7 @@
 /** The commands that look at an input file without a server agree with the server. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { writeFileSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { gzipSync, zstdCompressSync } from "node:zlib";
@@ -55,6 +55,22 @@ test("validate finds the faults that a batch of the file would list, in the same
   );
   expect(stderr).toBe("7 lines for /v1/chat/completions, model test-model: 6 faults\n");
   expect(code).toBe(4);
+});
+
+/** The system finds a file there, and refuses to read its beginning, also for root. */
+const UNREADABLE = "/proc/self/mem";
+
+test
+  .skipIf(!existsSync(UNREADABLE))
+  .each([
+    ["validate"],
+    ["estimate"],
+    ["submit"],
+    ["run", "-o", join(folder, "answers.jsonl"), "--upstream", "http://127.0.0.1:2"],
+  ])("%s names a file that cannot be read", async (command, ...options) => {
+  const { code, stdout, stderr } = await batchd(command, UNREADABLE, ...options);
+  expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
+  expect(stderr).toMatch(/^batchd: cannot read \/proc\/self\/mem: EIO: .*\n$/);
 });
 
 test("validate lists every fault, not only the first hundred, with the place in the file", async () => {
