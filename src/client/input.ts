@@ -22,7 +22,7 @@ export interface InputFile extends AsyncDisposable {
 }
 
 export async function openInput(path: string, signal: AbortSignal): Promise<InputFile> {
-  if (path === "-") return keepStandardInput(signal);
+  if (path === "-") return keepInput(process.stdin, "stdin.jsonl", signal);
   const found = await stat(path).catch((cause: Error) => {
     throw cannotRead(path, cause);
   });
@@ -32,14 +32,19 @@ export async function openInput(path: string, signal: AbortSignal): Promise<Inpu
   return { path, name: basename(path), bytes: found.size, [Symbol.asyncDispose]: async () => {} };
 }
 
-async function keepStandardInput(signal: AbortSignal): Promise<InputFile> {
-  const folder = await mkdtemp(join(tmpdir(), "batchd-stdin-"));
+/** Writes an input to a temporary file, which is removed with its folder after its use. */
+export async function keepInput(
+  content: AsyncIterable<Buffer>,
+  name: string,
+  signal: AbortSignal,
+): Promise<InputFile> {
+  const folder = await mkdtemp(join(tmpdir(), "batchd-input-"));
   const path = join(folder, "input.jsonl");
   const remove = () => rm(folder, { recursive: true, force: true });
   try {
-    await pipeline(process.stdin, createWriteStream(path, { mode: 0o600 }), { signal });
+    await pipeline(content, createWriteStream(path, { mode: 0o600 }), { signal });
     const { size: bytes } = await stat(path);
-    return { path, name: "stdin.jsonl", bytes, [Symbol.asyncDispose]: remove };
+    return { path, name, bytes, [Symbol.asyncDispose]: remove };
   } catch (error) {
     await remove();
     throw error;

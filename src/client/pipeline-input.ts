@@ -4,11 +4,6 @@
  * a template may name a large value a thousand times. Values are copied as they are written: a number of JavaScript has no
  * more than 53 bits, and ids of rows have 64.
  */
-import { createWriteStream } from "node:fs";
-import { mkdtemp, rm, stat } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { pipeline } from "node:stream/promises";
 import { decodeString, type Extent, isStringAt } from "../batch/json.ts";
 import { JsonPaths } from "../batch/json-paths.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
@@ -16,28 +11,21 @@ import { escapeJson, fillTemplate, parseTemplate, type Template } from "../batch
 import type { PipelineStep } from "../config/pipeline.ts";
 import { contentOf } from "./content.ts";
 import { CommandFailure } from "./failure.ts";
-import type { InputFile } from "./input.ts";
+import { type InputFile, keepInput } from "./input.ts";
 
 /** The longest line that any server may be configured to take. */
 const MAX_LINE_BYTES = 256 * 1024 * 1024;
 
 /** Returns the file as it is, or a temporary one with a line for each row. */
-export async function firstInput(data: InputFile, step: PipelineStep): Promise<InputFile> {
+export async function firstInput(
+  data: InputFile,
+  step: PipelineStep,
+  signal: AbortSignal,
+): Promise<InputFile> {
   if (step.template === undefined) return data;
   const template = parseTemplate(step.template);
   if (typeof template === "string") throw new CommandFailure(template);
-  const folder = await mkdtemp(join(tmpdir(), "batchd-pipeline-"));
-  const remove = () => rm(folder, { recursive: true, force: true });
-  const path = join(folder, "input.jsonl");
-  try {
-    const made = linesOf(rowsOf(data.path), template, step.endpoint);
-    await pipeline(made, createWriteStream(path, { mode: 0o600 }));
-    const { size: bytes } = await stat(path);
-    return { path, name: data.name, bytes, [Symbol.asyncDispose]: remove };
-  } catch (error) {
-    await remove();
-    throw error;
-  }
+  return keepInput(linesOf(rowsOf(data.path), template, step.endpoint), data.name, signal);
 }
 
 async function* rowsOf(path: string): AsyncGenerator<SplitLine> {
@@ -55,7 +43,8 @@ async function* linesOf(
   const middle = Buffer.from(`,"method":"POST","url":${JSON.stringify(endpoint)},"body":`);
   for await (const { bytes, number } of rows) {
     if (bytes === null) throw tooLong(number, "has");
-    const row = bytes.toString();
+    // Spreadsheets and Windows put a byte order mark before the first row, which the decoder leaves out.
+    const row = DECODER.decode(bytes);
     assertObject(row, number);
     const json = Buffer.from(row);
     paths.begin(json);
@@ -82,6 +71,7 @@ async function* linesOf(
     yield TAIL;
   }
 }
+const DECODER = new TextDecoder();
 const HEAD = Buffer.from('{"custom_id":');
 const TAIL = Buffer.from("}\n");
 

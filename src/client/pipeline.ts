@@ -194,7 +194,7 @@ async function uploadedData(
   step: PipelineStep,
   { server, signal }: Session,
 ): Promise<string> {
-  await using input = await firstInput(rows, step);
+  await using input = await firstInput(rows, step, signal);
   return (await uploadFile(server, input, { purpose: "batch", signal })).id;
 }
 

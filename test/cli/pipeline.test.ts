@@ -119,6 +119,24 @@ test("long numbers and ids of the data arrive as they are written", async () => 
   expect(input.match(/"seed":9007199254740993\.10/g)).toHaveLength(2);
 });
 
+test("rows behind a byte order mark, and in standard input, become lines", async () => {
+  const template = { model: "test-model", messages: [{ role: "user", content: "{{input.q}}" }] };
+  const steps = [{ name: "ask", template }];
+  writeFileSync(join(folder, "marked.yaml"), JSON.stringify({ name: "marked", steps }));
+  const { child, ended } = start(["pipeline", "run", "marked.yaml", "-"]);
+  child.stdin.end('\ufeff{"id":"a","q":"hello"}\r\n{"id":"b","q":"\u{1f600}"}\r\n');
+  const { code, stdout, stderr } = await ended;
+  expect({ code, stderr }).toMatchObject({ code: 0 });
+  const { input_file_id } = await service.openai.batches.retrieve(stdout.trim());
+  const input = await (await service.openai.files.content(input_file_id)).text();
+  const lines = input.trimEnd().split("\n");
+  expect(lines.map((line) => JSON.parse(line).custom_id)).toEqual(["a", "b"]);
+  expect(lines.map((line) => JSON.parse(line).body.messages[0].content)).toEqual([
+    "hello",
+    "\u{1f600}",
+  ]);
+});
+
 test("faults of the file and of the data are told before anything is sent, and a failed step ends the run", async () => {
   const before = (await batches()).length;
   const run = async (steps: string, data: string) => {

@@ -147,7 +147,9 @@ test("Ctrl-C leaves nothing of a standard input that has not ended", async () =>
   mkdirSync(kept);
   const reading = open(["validate", "-"], { TMPDIR: kept });
   reading.stdin.write(`${chatLine("a", "Hi")}\n`);
-  await expect.poll(() => readdirSync(kept).filter((name) => /stdin/.test(name))).toHaveLength(1);
+  await expect
+    .poll(() => readdirSync(kept).filter((name) => name.startsWith("batchd-input-")))
+    .toHaveLength(1);
   reading.kill("SIGINT");
   const [said, code] = await Promise.all([text(reading.stderr), codeOf(reading)]);
   expect([said, code]).toEqual(["batchd: interrupted\n", 130]);
