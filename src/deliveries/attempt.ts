@@ -56,7 +56,7 @@ export async function attempt(
   } catch (cause) {
     if (signal.aborted) throw signal.reason;
     const isDoubted = deps.blobs.mayBeBehind && claimed.delivery.attemptCount <= DOUBTED_ATTEMPTS;
-    return isDoubted && cause instanceof BlobNotFound ? NOT_FOUND : failureOf(cause);
+    return isDoubted && cause instanceof BlobNotFound ? NOT_FOUND : failureOf(cause, deps);
   }
 }
 
@@ -74,7 +74,8 @@ export async function placeOf(
   const { id, location: name, s3 } = delivery;
   if (s3 !== null) {
     if (clientBuckets.refusal() !== null || credentials === null) {
-      throw new LocationError("refused", "this server takes no buckets of clients any more");
+      const failure = clientBuckets.isOfFleet ? "unavailable" : "refused";
+      throw new LocationError(failure, "this server takes no buckets of clients any more");
     }
     return clientBuckets.open(s3, await clientBuckets.unseal(id, credentials));
   }
@@ -87,13 +88,17 @@ export async function placeOf(
 /** A bucket whose copies are behind may not find a file that was just written. After so many attempts it has its word taken. */
 const DOUBTED_ATTEMPTS = 2;
 
-function failureOf(cause: unknown): AttemptEnd {
+function failureOf(
+  cause: unknown,
+  { clientBuckets }: Pick<AttemptDeps, "clientBuckets">,
+): AttemptEnd {
   if (cause instanceof LocationError) {
     const error = { code: cause.failure, message: cause.message };
     return { kind: "failed", error, isRetryable: cause.isRetryable, cause: null };
   }
   if (cause instanceof CannotUnseal) {
-    return failed("credentials_lost", "The credentials can no longer be decrypted.", false);
+    const { isOfFleet } = clientBuckets;
+    return failed("credentials_lost", "The credentials can no longer be decrypted.", isOfFleet);
   }
   const isGone = cause instanceof BlobNotFound || cause instanceof BatchGone;
   if (isGone || cause instanceof BlobTooShort) {

@@ -40,11 +40,16 @@ export class ClientBuckets {
     this.#guard.allow(config.allow_private_hosts);
   }
 
+  /** Whether servers share the database. Another one may then have the settings that this one lacks. */
+  get isOfFleet(): boolean {
+    return this.#options.keyFolder === null;
+  }
+
   refusal(): string | null {
     if (!this.#config.client_buckets) {
       return "this server delivers to its own locations alone (deliveries.client_buckets)";
     }
-    if (this.#config.credentials_key === undefined && this.#options.keyFolder === null) {
+    if (this.#config.credentials_key === undefined && this.isOfFleet) {
       return "this server cannot keep credentials, because deliveries.credentials_key is not configured";
     }
     return null;

@@ -1,5 +1,5 @@
 /** The credentials and the servers of clients do no harm where they could: traces, copies, names that change, other databases. */
-import { readFileSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import Database from "better-sqlite3";
@@ -12,7 +12,8 @@ import { forAllTests } from "../support/for-all-tests.ts";
 import { moveWell } from "../support/move.ts";
 import { startOtlpReceiver } from "../support/otlp-receiver.ts";
 import { aCall, aParcel } from "../support/parcels.ts";
-import { sharePostgres } from "../support/postgres.ts";
+import { query, sharePostgres } from "../support/postgres.ts";
+import { hasS3Server, S3_KEYS, startS3Server } from "../support/s3-server.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -99,6 +100,49 @@ test.runIf(postgres !== null)(
     expect(taken.status, taken.text).toBe(200);
   },
 );
+
+/** What one server may have otherwise than the others, and what it then says of a delivery. */
+const OTHERWISE = [
+  [{ client_buckets: false }, "unavailable"],
+  [{ credentials_key: undefined }, "unavailable"],
+  [{ credentials_key: "x".repeat(32) }, "credentials_lost"],
+  [{ allow_private_hosts: [] }, "unavailable"],
+] as const;
+
+test.runIf(postgres !== null && hasS3Server())(
+  "a server of a fleet with other settings ends no delivery that another server can make",
+  async () => {
+    await using upstream = await startUpstream();
+    await using s3 = await startS3Server();
+    const database_url = await postgres!.createDatabase();
+    const deliveries = { allow_private_hosts: ["127.0.0.1"], credentials_key: "k".repeat(32) };
+    const upstreams = [{ name: "test", models: ["*"], base_url: upstream.url }];
+    const place = { database_url, storage: s3.storage(), upstreams };
+    const start = (role: "all" | "api" | "worker", more: object = {}) =>
+      startTestService({ role, config: { ...place, deliveries: { ...deliveries, ...more } } });
+    const first = await start("all");
+    const { id: batch } = await first.run(chatLines(2));
+    await first.close();
+    await using api = await start("api");
+    const { session_token: _none, ...bucket } = { ...bucketAt(s3.url), ...S3_KEYS };
+    const asked = { ...bucket, bucket: "tests", prefix: "mine/" };
+    const made = await post(api, `/batches/${batch}/deliveries`, asked);
+    expect(made.status, made.text).toBe(200);
+    const makeDue = () => query(database_url, "update batch_deliveries set next_attempt_at_ms = 0");
+    for (const [otherwise, code] of OTHERWISE) {
+      await using other = await start("worker", otherwise);
+      await Promise.race(ENDS.map((event) => other.events.reached(event, { batch })));
+      const end = other.events.all.find(({ event }) => ENDS.includes(event));
+      expect(end).toMatchObject({ event: "delivery.attempt_failed", code });
+      await makeDue();
+    }
+    await using worker = await start("worker");
+    await worker.events.reached("delivery.delivered", { batch });
+    expect(existsSync(join(s3.bucketFolder, "mine", batch, "run.json"))).toBe(true);
+  },
+);
+
+const ENDS = ["delivery.attempt_failed", "delivery.given_up"];
 
 // Other systems than Linux have one address of their own.
 test.runIf(process.platform === "linux")(

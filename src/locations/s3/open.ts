@@ -70,7 +70,8 @@ export function openClientBucket(
   const endpoint = client.endpoint ?? awsEndpoint(region);
   const host = new URL(endpoint).hostname.replace(/^\[(.*)\]$/, "$1");
   if (check.refusalOf(host) !== null) {
-    throw new LocationError("refused", "the server is not at a public address");
+    // The API has checked the address. Another server of the fleet may be configured to reach it.
+    throw new LocationError("unavailable", "the server is not at a public address");
   }
   return new S3Location({
     name: `s3://${bucket}`,
