@@ -41,7 +41,7 @@ export interface SimulationOptions {
   readonly pauseMs?: number;
   /** The time in which one request reaches the server; others wait for it. Requests arrive at once when left out. */
   readonly arrivalMs?: number;
-  /** Returns the ending of a served request; success when it is left out. */
+  /** Returns the ending of a request that is not too many; success when it is left out. */
   readonly fate?: () => Sample["signal"];
 }
 
@@ -269,12 +269,12 @@ export class Simulation {
     }
     const { client, startedAtMs, service } = request;
     const inFlight = client.started.size;
-    const ahead = wasRefused ? [...client.started].indexOf(request) : 0;
+    const ahead = signal === "overloaded" ? [...client.started].indexOf(request) : 0;
     client.started.delete(request);
     this.#ended++;
     if (wasRefused) this.#refused++;
     if (signal === "good") this.#work += trueWorkOf(service);
-    const pauseMs = !wasRefused ? 0 : (this.#options.pauseMs ?? 0);
+    const pauseMs = signal === "overloaded" ? (this.#options.pauseMs ?? 0) : 0;
     if (pauseMs > 0) client.pausedUntilMs = this.#nowMs + pauseMs;
     client.policy.note({
       startedAtMs,

@@ -15,7 +15,8 @@
  * **Enough** is throughput × the latency at the lower of the two limits, which is bandwidth × base delay.
  *
  * **Refusals** (`refusals.ts`) set a ceiling at once. Near a ceiling no request waits, so latency says nothing about
- * the limit there. Scattered refusals set no ceiling, and broken connections set none either.
+ * the limit there. Scattered refusals set no ceiling, and broken connections set none either. Refusals that are as
+ * frequent at half the limit (`stray-refusals.ts`) count as scattered.
  *
  * **Sharing.** Two clients that share a target each gain by taking more, at the cost of the other. Neither can tell
  * that from a server that slows down gently. Answers may therefore slow down only so far: beyond that bound no client
@@ -160,6 +161,7 @@ export class AdaptiveConcurrency {
     this.#nowMs = sample.endedAtMs;
     this.#round.note(sample);
     const { signal } = sample;
+    if (this.#phase === "hold") this.#refusals.count(signal, this.#limit);
     if (signal === "overloaded" || signal === "timed_out") {
       this.#noteRefusal(sample, signal === "overloaded" ? "refused" : "timed_out");
       return;

@@ -13,6 +13,7 @@
  */
 import { areClose } from "./level.ts";
 import { type Sample, SLACK_MS } from "./round.ts";
+import { StrayRefusals } from "./stray-refusals.ts";
 
 /** The number of answers that make up for one refusal: up to 4 % of errors never overflow. */
 const ANSWERS_PER_REFUSAL = 25;
@@ -20,6 +21,10 @@ const ANSWERS_PER_REFUSAL = 25;
 const OVERFLOW = { known: 6, probe: 2 };
 /** A refusal with a pause counts for more: the server knows when to come back. */
 const WEIGHT_WITH_PAUSE = 2;
+/** Below this part of the requests, stray refusals leak away by themselves, and one in a probe is proof. */
+const STRAY = 0.01;
+/** So many times as many as are known to be stray leak away. */
+const STRAY_MARGIN = 2;
 /** Pauses after probes may take this part of the time. */
 const PROBE_SHARE = 0.03;
 /** The wait between probes without a pause, in latencies: refused requests stay far below one in a hundred. */
@@ -90,10 +95,12 @@ export class Refusals {
   #ceiling = Number.POSITIVE_INFINITY;
   #waitUntilMs = Number.NEGATIVE_INFINITY;
   #patience = 1;
+  readonly #stray = new StrayRefusals();
 
   /** Returns another limit when the answer shows that a burst was judged too low. */
   noteAnswer({ startedAtMs, endedAtMs, inFlight }: Sample, limit: number): Verdict | null {
-    this.#bucket = Math.max(0, this.#bucket - 1 / ANSWERS_PER_REFUSAL);
+    const strayLeak = STRAY_MARGIN * WEIGHT_WITH_PAUSE * this.#stray.part;
+    this.#bucket = Math.max(0, this.#bucket - Math.max(1 / ANSWERS_PER_REFUSAL, strayLeak));
     if (this.#bucket === 0) this.#burst = null;
     const judged = this.#judged;
     if (judged !== null && startedAtMs > judged.atMs) judged.answers++;
@@ -102,6 +109,11 @@ export class Refusals {
     // No request has started since, so all that are in flight were accepted.
     judged.accepted = startedAtMs <= judged.atMs ? inFlight : 0;
     return this.#correct(judged, limit);
+  }
+
+  /** Counts a request at a limit that is not an experiment. */
+  count(signal: Sample["signal"], limit: number): void {
+    this.#stray.note(signal === "overloaded", limit);
   }
 
   /** Returns the highest limit to go to. */
@@ -126,8 +138,10 @@ export class Refusals {
     const burst = this.#burst;
     burst.note(sample);
     this.#bucket += pauseMs > 0 ? WEIGHT_WITH_PAUSE : 1;
-    if (this.#bucket < (this.#isProven(limit) && proven === null ? OVERFLOW.known : OVERFLOW.probe))
+    const isProbe = proven !== null || !this.#isProven(limit);
+    if (this.#bucket < (isProbe && this.#stray.part < STRAY ? OVERFLOW.probe : OVERFLOW.known))
       return null;
+    this.#stray.limitFell(limit);
     // Requests that waited too long all time out together, which says nothing about the right number.
     const floor = signal === "timed_out" ? Math.ceil(limit / 2) : Math.min(limit, proven ?? 1);
     const hasPause = pauseMs > 0;

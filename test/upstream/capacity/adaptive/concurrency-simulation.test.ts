@@ -176,6 +176,26 @@ describe("with errors that have nothing to do with how many there are", () => {
     expect(simulation.measure(300 * SERVICE_MS).utilisation).toBeGreaterThan(0.95);
   });
 
+  const STRAY = [0.02, 0.05].flatMap((part) =>
+    [0, 200, SECOND].map((pauseMs) => ({ part, pauseMs })),
+  );
+
+  test.each(STRAY)("does not collapse: $part refused, each with a pause of $pauseMs ms", (row) => {
+    const { part, pauseMs } = row;
+    const [capacity, answerMs] = [64, 120];
+    // The work of a moment, and the pause that each refusal costs.
+    const bestPerMs = 1 / (answerMs / capacity + part * pauseMs);
+    for (const seed of SEEDS) {
+      const random = seededRandom(seed);
+      const service = () => ({ ms: answerMs * (0.8 + 0.4 * random()), work: 1 });
+      const fate = () => (random() < part ? "overloaded" : "good");
+      const kind = { beyond: "waits", capacity: () => capacity, service, fate, pauseMs } as const;
+      const simulation = simulate("constant", kind);
+      simulation.measure(60 * SECOND);
+      expect(simulation.measure(300 * SECOND).workPerMs).toBeGreaterThan(0.6 * bestPerMs);
+    }
+  });
+
   test.each(BEYOND)("does not collapse where latencies are mixed as well: %s", (beyond) => {
     const busy: number[] = [];
     for (const share of [0, 0.01]) {
