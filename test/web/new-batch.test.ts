@@ -52,6 +52,19 @@ describe.skipIf(!hasChromium())("a new batch", () => {
     expect(data.filter(({ filename }) => filename === "once.jsonl")).toHaveLength(1);
   });
 
+  test("of a file that is there begins with the endpoint of its lines", async () => {
+    const url = "/v1/embeddings";
+    // A question about requests, and a picture, have addresses of their own.
+    const body = { input: JSON.stringify({ url: "/v1/responses" }), image: { url: "https://a/b" } };
+    const line = JSON.stringify({ custom_id: "a", method: "POST", body, url: url.slice(3) });
+    const file = new File([`\n${line}\n`], "embeddings.jsonl");
+    await visit.service.openai.files.create({ file, purpose: "batch" });
+    const page = await visit.openPage("/files");
+    const row = page.locator("tr", { hasText: "embeddings.jsonl" });
+    await row.getByRole("link", { name: "New batch" }).click();
+    await expect.poll(() => page.getByLabel("Endpoint").inputValue()).toBe(url);
+  });
+
   test("that runs failed lines again is made once, although its answer was lost", async () => {
     const { id } = await visit.service.run([chatLine("bad", "[[status 400]]")]);
     const before = await batchCount();

@@ -4,6 +4,7 @@ import { isInUse } from "./in-use.js";
 import { isForeign, renewToken, token } from "./session.js";
 
 const NOTE_MS = 6_000;
+const SILENT = "The server does not answer.";
 
 const root = document.documentElement.dataset["root"] ?? "./";
 
@@ -45,7 +46,7 @@ export async function callApi(method, path, body = null, key = null) {
   if (answer !== null && isForeign(answer.status, answer.text) && (await renewToken())) {
     answer = await send();
   }
-  if (answer === null) return { ok: false, message: "The server does not answer." };
+  if (answer === null) return { ok: false, message: SILENT };
   return answerOf(answer.status, answer.text);
 }
 
@@ -70,9 +71,28 @@ async function textOf(url, init) {
  * @returns {Answer}
  */
 export function answerOf(status, text) {
-  const isSuccess = status >= 200 && status < 300;
-  const value = isSuccess ? parsed(text) : null;
+  const value = isSuccess(status) ? parsed(text) : null;
   return value === null ? { ok: false, message: refusalOf(status, text) } : { ok: true, value };
+}
+
+/** @param {number} status */
+const isSuccess = (status) => status >= 200 && status < 300;
+
+const START_BYTES = 8 * 1024;
+
+/**
+ * Reads the start of a file at the server.
+ *
+ * @param {string} id
+ * @returns {Promise<{ ok: true, text: string } | { ok: false, message: string }>}
+ */
+export async function readStart(id) {
+  // With a condition the server answers itself, in place of an address in a bucket.
+  const headers = { range: `bytes=0-${START_BYTES - 1}`, "if-match": "*" };
+  const answer = await textOf(`${root}web/v1/files/${id}/content`, { headers });
+  if (answer === null) return { ok: false, message: SILENT };
+  const { status, text } = answer;
+  return isSuccess(status) ? { ok: true, text } : { ok: false, message: refusalOf(status, text) };
 }
 
 /** Returns a key that makes a request safe to repeat. `randomUUID` is not there on a page without TLS. */
@@ -103,7 +123,7 @@ export async function createBatch(body) {
  * @param {string} text
  * @returns {string}
  */
-export function refusalOf(status, text) {
+function refusalOf(status, text) {
   if (status === 401 && isInUse())
     return "Your session has ended. Sign in in another tab, then try again here.";
   if (status === 401) location.reload();

@@ -1,9 +1,8 @@
 /** The page of files: uploads, and the first lines of a file. */
-import { note, refusalOf, write } from "./actions.js";
+import { note, readStart, write } from "./actions.js";
 import { takeDrops, uploadIn } from "./upload.js";
 import { visible } from "./visible.js";
 
-const PREVIEW_BYTES = 8 * 1024;
 const PREVIEW_LINES = 20;
 
 const form = document.getElementById("upload");
@@ -37,22 +36,13 @@ async function uploadChosen(form, input) {
 
 /** @param {string} id */
 async function preview(id) {
-  const root = document.documentElement.dataset["root"];
-  const response = await fetch(`${root}web/v1/files/${id}/content`, {
-    // With a condition the server answers itself, in place of an address in a bucket.
-    headers: { range: `bytes=0-${PREVIEW_BYTES - 1}`, "if-match": "*" },
-  }).catch(() => null);
-  const text = await response?.text().catch(() => null);
-  if (response === null || typeof text !== "string") {
-    note("The server does not answer.", "bad");
-    return;
-  }
-  if (!response.ok) {
-    note(refusalOf(response.status, text), "bad");
+  const start = await readStart(id);
+  if (!start.ok) {
+    note(start.message, "bad");
     return;
   }
   const dialog = /** @type {HTMLDialogElement} */ (document.getElementById("preview"));
-  const lines = text.split("\n").slice(0, PREVIEW_LINES).join("\n");
+  const lines = start.text.split("\n").slice(0, PREVIEW_LINES).join("\n");
   write("preview-title", id);
   write("preview-text", visible(lines) || "The file is empty.");
   dialog.showModal();

@@ -63,13 +63,30 @@ function faultOf(text, ids, checked) {
   ids.add(id);
   if (method !== "POST") return "method must be POST.";
   if (typeof url !== "string") return "url is missing.";
-  // The server takes both.
-  const endpoint = url.startsWith("/v1/") ? url : `/v1${url}`;
+  const endpoint = withVersion(url);
   checked.url ??= endpoint;
   if (endpoint !== checked.url) return `url differs from ${checked.url} of the first line.`;
   if (typeof body !== "object" || body === null) return "body must be a JSON object.";
   return null;
 }
+
+/**
+ * The server takes both.
+ *
+ * @param {string} url
+ */
+const withVersion = (url) => (url.startsWith("/v1/") ? url : `/v1${url}`);
+
+/**
+ * Returns every `url` in the first line of a text, which may be cut off before the line ends. Quotes inside of a text have
+ * backslashes, so a question about JSON is no match.
+ *
+ * @param {string} text
+ */
+export const endpointsIn = (text) =>
+  [...(text.trimStart().split("\n", 1)[0] ?? "").matchAll(/"url"\s*:\s*"([^"\\]+)"/g)].map(
+    ([, url = ""]) => withVersion(url),
+  );
 
 /** @param {string} text */
 function parsed(text) {

@@ -1,7 +1,7 @@
 /** The form for a new batch: checks its file, makes lines of a CSV, uploads, and creates the batch. */
-import { createBatch } from "./actions.js";
+import { createBatch, readStart } from "./actions.js";
 import { readTable } from "./csv.js";
-import { checkLines, isPacked } from "./input-check.js";
+import { checkLines, endpointsIn, isPacked } from "./input-check.js";
 import { canBeNamed, lineOf, unknownColumns } from "./template.js";
 import { isReadable, takeDrops, uploadIn } from "./upload.js";
 import { visible } from "./visible.js";
@@ -40,6 +40,8 @@ let input = null;
  */
 let sent = null;
 
+const endpointField = () => /** @type {HTMLSelectElement} */ (find("select[name=endpoint]"));
+
 const picker = form.querySelector("input[type=file]");
 if (picker instanceof HTMLInputElement) {
   takeDrops(find(".drop-zone"));
@@ -48,6 +50,7 @@ if (picker instanceof HTMLInputElement) {
     if (event.target !== picker) showLines();
   });
 }
+if (fieldOf("known") !== "") void takeEndpointOf(fieldOf("known"));
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   void create();
@@ -97,10 +100,27 @@ async function takenLines(file) {
       return;
     }
     input = { kind: "lines", file };
-    const endpoint = /** @type {HTMLSelectElement} */ (find("select[name=endpoint]"));
-    if ([...endpoint.options].some(({ value }) => value === url)) endpoint.value = url ?? "";
+    chooseEndpoint(url === null ? [] : [url]);
     find("#checked").textContent = `${counted(lineCount, "line")}, no fault found.`;
   };
+}
+
+/**
+ * Chooses the first of these that a batch may have.
+ *
+ * @param {readonly string[]} urls
+ */
+function chooseEndpoint(urls) {
+  const select = endpointField();
+  const known = urls.find((url) => [...select.options].some(({ value }) => value === url));
+  if (known !== undefined) select.value = known;
+}
+
+/** Chooses the endpoint that the first line of a file at the server asks for, unless a person has been faster. */
+async function takeEndpointOf(/** @type {string} */ fileId) {
+  const before = endpointField().value;
+  const start = await readStart(fileId);
+  if (start.ok && endpointField().value === before) chooseEndpoint(endpointsIn(start.text));
 }
 
 /** @param {File} file */
