@@ -67,15 +67,18 @@ function row(upstream: UpstreamObject, at: number): Html {
 </tr>`;
 }
 
-/** The reason says more than the circuit breaker, which is open for several of them. */
+/**
+ * The reason says more than the circuit breaker, which is open for several of them. An open circuit takes nothing, and an open
+ * shop does, so a person gets neither word.
+ */
 function state({ circuit, unavailable, held }: UpstreamObject): Html {
-  if (unavailable?.reason === "outside_hours") return pill("idle", "closed");
+  if (unavailable?.reason === "outside_hours") return pill("idle", "outside hours");
   if (circuit === "half_open") return pill("wait", "probing");
   if (unavailable !== null) {
     return unavailable.reason === "no_room" ? pill("wait", "full") : pill("bad", "not asked");
   }
   if (circuit === "open") return pill("wait", held.length > 0 ? "holds some" : "recovering");
-  return pill("good", "open");
+  return pill("good", "available");
 }
 
 function seconds(bound: number | null): string {

@@ -215,9 +215,9 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     );
   });
 
-  test("the upstreams are shown with their circuits, and a chart that follows them", async () => {
+  test("the upstreams are shown as available or not asked, and a chart that follows them", async () => {
     const page = await visit.openPage("/upstreams");
-    await page.locator("tr", { hasText: "down" }).getByText("open").waitFor();
+    await page.locator("tr", { hasText: "down" }).getByText("available").waitFor();
     const { id } = await service.submit([chatLine("a", "b", { model: "unreachable" })]);
     await page.locator("tr", { hasText: "down" }).getByText("not asked").waitFor();
     await page
