@@ -22,7 +22,7 @@ import { Metrics } from "../telemetry/metrics.ts";
 import { complain, complainAbout, FAILED, say } from "../terminal/output.ts";
 import { neverWaitForTerminals } from "../terminal/standard-streams.ts";
 import { version } from "../version.ts";
-import { nextSignal, stop } from "./stop.ts";
+import { nextSignal, startUntil, stop } from "./stop.ts";
 
 /** Serves until the first signal; resolves to the exit code. */
 export async function serve(flags: Overrides, role: Role): Promise<number> {
@@ -43,14 +43,11 @@ export async function serve(flags: Overrides, role: Role): Promise<number> {
   const firstSignal = nextSignal();
   const metrics = new Metrics();
   metrics.watchProcess();
-  const started = await startRuntime({
-    config,
-    role,
-    clock: systemClock,
-    log,
-    metrics,
-    onReloadAsked: () => watch.ask(),
-  });
+  const deps = { clock: systemClock, log };
+  const onReloadAsked = () => watch.ask();
+  const starting = startRuntime({ ...deps, config, role, metrics, onReloadAsked });
+  const started = await startUntil(firstSignal, starting, deps);
+  if (started === null) return FAILED;
   if (!started.ok) {
     complain(started.problem);
     return FAILED;
@@ -78,12 +75,12 @@ export async function serve(flags: Overrides, role: Role): Promise<number> {
     const next = await lookAtFolders(loadConfig(flags), systemClock);
     take(next.loaded, next.warnings);
   };
-  const watched = watch.run(reload, { clock: systemClock, log, drain: drain.signal });
+  const watched = watch.run(reload, { ...deps, drain: drain.signal });
   const signal = await firstSignal;
   drain.abort();
   await watched;
   log.info({ signal, grace_seconds: config.engine.drain_grace_seconds }, "server.stopping");
-  return stop(runtime, { clock: systemClock, log });
+  return stop(runtime, deps);
 }
 
 /** Logs what runs. */

@@ -9,6 +9,9 @@ const INTERRUPTED = 130;
 /** The longest time for the close after the grace of requests. Some supervisors wait for half a minute in all. */
 const CLOSE_WITHIN_MS = 8_000;
 
+/** The time for a start to end by itself after a signal. It may be bringing the database up to date. */
+const START_WITHIN_MS = 3_000;
+
 interface Stopping {
   readonly clock: Pick<Clock, "after">;
   readonly log: Log;
@@ -33,6 +36,26 @@ export function stop(
     return FAILED;
   });
   return Promise.race([closed, secondSignal, cutOff]);
+}
+
+/**
+ * Resolves to what a start resolves to, or to null when it goes on for long after a signal: a bucket that is silent keeps it for
+ * minutes. Nothing is served then, so the process may end as by a kill.
+ */
+export async function startUntil<Started>(
+  signal: Promise<unknown>,
+  starting: Promise<Started>,
+  { clock, log }: Stopping,
+): Promise<Started | null> {
+  const ended = new AbortController();
+  const cutOff = signal.then(() => sleep(clock, START_WITHIN_MS, ended.signal)).then(() => null);
+  try {
+    const started = await Promise.race([starting, cutOff]);
+    if (started === null) log.warn("server.cut_off");
+    return started;
+  } finally {
+    ended.abort();
+  }
 }
 
 /** The time for file operations to end by themselves. */

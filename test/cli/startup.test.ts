@@ -1,5 +1,7 @@
 /** A start that fails says why in one line, and leaves with 1. */
+import { once } from "node:events";
 import { mkdir, symlink, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import Database from "better-sqlite3";
@@ -7,6 +9,7 @@ import { describe, expect, test } from "vitest";
 import { version } from "../../src/version.ts";
 import { runCommand } from "../support/command.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { listening } from "../support/listening.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
@@ -159,6 +162,23 @@ test("a start that goes well says in one line of the log what it starts", async 
     { version, url, data_dir: data, upstreams: ["gpu http://gpu:8000"], keys: 1 },
   ]);
   expect(stderr).not.toMatch(/sk-very|ann:pw/);
+});
+
+test("a start that waits for a silent bucket ends at SIGTERM, and the next one goes well", async () => {
+  const silent = createServer();
+  const endpoint = `http://127.0.0.1:${await listening(silent)}`;
+  const connected = once(silent, "connection");
+  const keys = { access_key_id: "id", secret_access_key: "secret" };
+  const storage = { type: "s3", bucket: "b", region: "us-east-1", endpoint, ...keys };
+  const config = await file("silent-bucket.yaml", JSON.stringify({ storage }));
+  const args = ["serve", "--port", "0", "--data-dir", join(dir, "silent-bucket")];
+  await using server = new BatchdProcess([...args, "--config", config]);
+  await connected;
+  const { code, stderr } = await server.kill("SIGTERM");
+  expect(code, stderr).toBe(1);
+  expect(stderr).toContain("server.cut_off");
+  await using next = new BatchdProcess(args);
+  await next.listening();
 });
 
 test("a start goes well, with a warning, while the folder of a location fails like the folder of a dead share", async () => {
