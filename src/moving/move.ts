@@ -4,6 +4,7 @@
  * Blobs come first, and rows last. A run that is killed leaves a target that no server serves, and the next run goes on.
  * The source is only read. No server may use either side, which is checked at the beginning and again before the end.
  */
+import { isDeepStrictEqual } from "node:util";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import { COPIED_TABLES, type CopyStore, isUnfinishedCopy } from "../store/copying.ts";
@@ -33,6 +34,7 @@ export async function moveInstallation(move: Move): Promise<string | null> {
   const { source, target, say } = move;
   const refusal = (await usersOf(move)) ?? (await claimTarget(move));
   if (refusal !== null) return refusal;
+  const before = await source.copying.readCounters();
   const work = await countBlobs(source.copying);
   if (target.copying.needsChecksums && work.lackingChecksum > 0) {
     return `${numberText(work.lackingChecksum)} segments of the journal are from a version before 0.2 and have no checksum: start batchd on the source until the batches that are open have ended, stop it, and try again`;
@@ -46,6 +48,10 @@ export async function moveInstallation(move: Move): Promise<string | null> {
   if (!rows.ok) return rows.problem;
   const intruder = await usersOf(move);
   if (intruder !== null) return intruder;
+  // A server that came and went has left rows of which the copy lacks some, or whose blobs it lacks.
+  if (!isDeepStrictEqual(await source.copying.readCounters(), before)) {
+    return `batchd has run on ${source.name} meanwhile: stop it, and try again`;
+  }
   await target.copying.endCopy();
   for (const fault of faults) move.warn(fault);
   const { files, batches } = rows.counts;

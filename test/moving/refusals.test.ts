@@ -3,6 +3,7 @@ import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import OpenAI from "openai";
+import { Client } from "pg";
 import { describe, expect, test } from "vitest";
 import { runCommand } from "../support/command.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
@@ -201,4 +202,44 @@ describe.skipIf(postgres === null)("a PostgreSQL that servers use", () => {
     await idle.batchd.kill("SIGTERM");
     expect(await moveWell(upon)).toMatch(/^done: 1 files/m);
   });
+
+  test("is not taken for copied when a server came and went meanwhile", async () => {
+    using dirs = folders();
+    const url = await postgres!.createDatabase();
+    const env = { BATCHD_DATABASE_URL: url };
+    const before = await serve(dirs.from, url);
+    await upload(before);
+    await before.batchd.kill("SIGTERM");
+    await using holder = await heldTable(url, "batch_runs");
+    const moving = move(dirs.args, env);
+    await holder.someoneWaits();
+    const meanwhile = await serve(dirs.from, url);
+    await upload(meanwhile);
+    await meanwhile.batchd.kill("SIGTERM");
+    await holder.release();
+    const { code, stderr } = await moving;
+    expect(code).toBe(1);
+    expect(stderr).toMatch(/batchd has run on PostgreSQL at .* meanwhile: stop it, and try again/);
+    expect(await moveWell(dirs.args, env)).toMatch(/^done: 2 files/m);
+  });
 });
+
+async function upload({ openai }: { readonly openai: OpenAI }): Promise<void> {
+  const file = new File([`${chatLines(1).join("\n")}\n`], "input.jsonl");
+  await openai.files.create({ file, purpose: "batch" });
+}
+
+/** Keeps all others from a table. */
+async function heldTable(url: string, table: string) {
+  const client = new Client(url);
+  await client.connect();
+  await client.query("begin");
+  await client.query(`lock table ${table} in access exclusive mode`);
+  const waiting = "select 1 from pg_locks where relation = $1::regclass and not granted";
+  return {
+    someoneWaits: () =>
+      expect.poll(async () => (await client.query(waiting, [table])).rowCount).toBe(1),
+    release: () => client.query("commit"),
+    [Symbol.asyncDispose]: () => client.end(),
+  };
+}
