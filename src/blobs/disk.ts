@@ -28,6 +28,7 @@ import {
   type WriteHints,
 } from "./blobs.ts";
 import {
+  assertRoom,
   closeToOthers,
   entriesOf,
   FILE_MODE,
@@ -273,6 +274,8 @@ export class DiskBlobs implements Blobs {
       await using file = await this.#create(temporary);
       await write(file);
       await file.sync();
+      // The database of a shared folder is elsewhere.
+      if (!this.#isShared) await assertRoom(this.#root);
       await moveInto(temporary, path);
     } catch (error) {
       // The next start, or the sweep, removes what is left of a folder that is away.

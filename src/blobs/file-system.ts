@@ -13,6 +13,7 @@ import {
   rename,
   rmdir,
   stat,
+  statfs,
   unlink,
 } from "node:fs/promises";
 import { dirname, join, sep } from "node:path";
@@ -23,6 +24,26 @@ const MOVE_ATTEMPTS = 6;
 
 export const hasCode = (error: unknown, codes: readonly string[]) =>
   codes.includes((error as NodeJS.ErrnoException).code ?? "");
+
+/** What blobs leave free: so many bytes, or this part of a small disk. A file system that does not know its size has nothing to leave. */
+const SPARED = { bytes: 16 * 1024 * 1024, part: 1 / 32 };
+
+/** The error for a disk that has room for little more than the database. */
+class DiskFull extends Error {
+  override readonly name = "DiskFull";
+  readonly code = "ENOSPC";
+}
+
+/**
+ * Throws when blobs have left too little room to the database beside them. On a disk without any, nothing can be deleted and
+ * no server can start.
+ */
+export async function assertRoom(folder: string): Promise<void> {
+  const { bavail, blocks, bsize } = await statfs(folder);
+  const sparedBytes = Math.min(SPARED.bytes, SPARED.part * blocks * bsize);
+  if (bavail * bsize >= sparedBytes) return;
+  throw new DiskFull(`there is too little room on the disk of ${folder}`);
+}
 
 /** Resolves to null when the operation fails with one of `codes`. */
 export const orNull = <T>(operation: Promise<T>, ...codes: string[]): Promise<T | null> =>

@@ -1,6 +1,7 @@
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startTestApi, uploadInput } from "../support/test-http.ts";
@@ -32,3 +33,35 @@ describe.skipIf(disk === null)("an upload to a full disk", () => {
     expect(await uploadInput(api)).toMatch(/^file-/);
   });
 });
+
+const MIB = 1024 * 1024;
+const filled = join(folder, "filled");
+const filledDisk = forAllTests(mountSmallDisk(filled, 16 * MIB));
+
+describe.skipIf(filledDisk === null)("a disk that uploads have filled", () => {
+  test("leaves the database room for deletes, and for the next start", async () => {
+    const before = await startTestService({ dataDir: filled });
+    const ids: string[] = [];
+    for (const bytes of [MIB, MIB / 16, 4096]) ids.push(...(await uploadUntilFull(before, bytes)));
+    await before.close();
+    await using after = await startTestService({ dataDir: filled });
+    for (const id of ids.slice(0, 4)) await after.openai.files.delete(id);
+    expect(await after.upload(chatLines(1))).toMatch(/^file-/);
+  });
+});
+
+/** Returns the ids of the files that there was room for. */
+async function uploadUntilFull({ openai }: TestService, bytes: number): Promise<string[]> {
+  const ids: string[] = [];
+  for (;;) {
+    const file = new File([Buffer.alloc(bytes)], "filler");
+    const made = await openai.files
+      .create({ file, purpose: "user_data" })
+      .catch((error: unknown) => {
+        expect(error).toMatchObject({ status: 503, message: expect.stringContaining("is full") });
+        return null;
+      });
+    if (made === null) return ids;
+    ids.push(made.id);
+  }
+}
