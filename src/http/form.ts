@@ -7,10 +7,11 @@
  */
 import type { IncomingMessage } from "node:http";
 import type { Readable } from "node:stream";
-import { Busboy, type BusboyHeaders, type BusboyInstance } from "@fastify/busboy";
+import { Busboy, type BusboyInstance } from "@fastify/busboy";
 import { truncate } from "../batch/truncate.ts";
 import { PublicError } from "../errors.ts";
 import { filenameInHeader } from "./filename.ts";
+import { boundaryIn, boundaryInside, FormDelimiters } from "./form-delimiters.ts";
 import { assertNotCompressed } from "./read-body.ts";
 
 const LIMITS = { fields: 32, fieldSize: 1024, files: 8, headerPairs: 64, headerSize: 16 * 1024 };
@@ -39,22 +40,27 @@ export function readForm<Details>(
   incoming: IncomingMessage,
   form: Form<Details>,
 ): Promise<IncomingForm<Details>> {
-  const parser = createParser(incoming, form.content);
+  const boundary = boundaryOf(incoming);
+  const parser = createParser(boundary, form.content);
+  const delimiters = new FormDelimiters(boundary);
   const opened = Promise.withResolvers<IncomingForm<Details>>();
   const details = Promise.withResolvers<Details>();
   // The reader of the content gets the same error. Without this handler, an unread promise would end the process.
   details.promise.catch(() => {});
   const fields = new Map<string, string>();
   let content: Readable | null = null;
+  let readParts = 0;
 
   const fail = (error: Error) => {
-    incoming.unpipe(parser);
+    incoming.unpipe(delimiters);
+    delimiters.unpipe(parser);
     opened.reject(error);
     details.reject(error);
     content?.destroy(error);
   };
   parser.on("file", (name, stream, filename) => {
     stream.on("error", () => {});
+    readParts++;
     if (name !== form.content) return fail(unexpectedField(name));
     if (content !== null) {
       return fail(malformed(`Only one '${form.content}' can be uploaded in a request.`));
@@ -68,6 +74,7 @@ export function readForm<Details>(
     });
   });
   parser.on("field", (name, value, _nameTruncated, valueTruncated) => {
+    readParts++;
     if (!form.fields.includes(name)) return fail(unexpectedField(name));
     if (valueTruncated) return fail(malformed(`The value of '${name}' is too long.`));
     fields.set(name, value);
@@ -75,34 +82,58 @@ export function readForm<Details>(
   parser.on("fieldsLimit", () => fail(malformed("The form has too many fields.")));
   parser.on("filesLimit", () => fail(malformed("The form has too many files.")));
   parser.on("error", (cause) => fail(endedEarly(cause)));
-  parser.on("finish", () => {
+  delimiters.on("error", fail);
+  incoming.on("error", (cause) => fail(endedEarly(cause)));
+  incoming.pipe(delimiters).pipe(parser);
+  whenBothFinish(parser, delimiters, () => {
     try {
+      // The parser skips a part without a name, such as the rest of a file that holds a delimiter.
+      if (readParts !== delimiters.partCount) throw boundaryInside();
       details.resolve(form.detailsFrom(fields));
       if (content === null) throw malformed(`'${form.content}' is a required property`);
     } catch (error) {
       fail(error as PublicError);
     }
   });
-  incoming.on("error", (cause) => fail(endedEarly(cause)));
-  incoming.pipe(parser);
   return opened.promise;
 }
 
-function createParser(incoming: IncomingMessage, contentName: string): BusboyInstance {
+/** Calls `fn` at the end of the request. The parser finishes at the last delimiter, and other bytes may follow. */
+function whenBothFinish(parser: BusboyInstance, delimiters: FormDelimiters, fn: () => void): void {
+  let unfinished = 2;
+  const finishOne = () => {
+    if (--unfinished === 0) fn();
+  };
+  parser.once("finish", () => {
+    // A finished parser reads no more, and the pipe to it has just paused what it read from.
+    delimiters.resume();
+    finishOne();
+  });
+  delimiters.once("finish", finishOne);
+}
+
+function boundaryOf(incoming: IncomingMessage): string {
   const type = incoming.headers["content-type"] ?? "";
   if (!/^multipart\/form-data\b/i.test(type)) {
     throw unsupportedForm(type);
   }
   assertNotCompressed(incoming);
+  const boundary = boundaryIn(type);
+  if (boundary === null) throw noBoundary();
+  return boundary;
+}
+
+function createParser(boundary: string, contentName: string): BusboyInstance {
   try {
     return new Busboy({
-      headers: incoming.headers as BusboyHeaders,
+      // Both readers of the delimiters must agree on the boundary, and headers may be read in several ways.
+      headers: { "content-type": `multipart/form-data; boundary="${boundary}"` },
       limits: LIMITS,
       preservePath: true,
       isPartAFile: (name, _type, filename) => name === contentName || filename !== undefined,
     });
   } catch (cause) {
-    throw malformed("The Content-Type of multipart/form-data must name its boundary.", cause);
+    throw noBoundary(cause);
   }
 }
 
@@ -121,6 +152,9 @@ export const unsupportedForm = (type: string) =>
       ? "A file is uploaded as multipart/form-data, and this request has no Content-Type."
       : `A file is uploaded as multipart/form-data, not as '${truncate(type)}'.`,
   );
+
+const noBoundary = (cause?: unknown) =>
+  malformed("The Content-Type of multipart/form-data must name its boundary.", cause);
 
 const malformed = (message: string, cause?: unknown) =>
   new PublicError("invalid_request", message, { cause });

@@ -254,8 +254,13 @@ describe("an upload is refused", () => {
   });
 
   test("when it has ever more parts", async () => {
-    const refusal = await refusalOfParts(Array.from({ length: 100 }, () => purpose()));
-    expect(refusal).toMatchObject({ status: 400, message: "The form has too many fields." });
+    const refusal = (length: number) => refusalOfParts(Array.from({ length }, () => purpose()));
+    const fields = { status: 400, message: "The form has too many fields." };
+    expect(await refusal(40)).toMatchObject(fields);
+    expect(await refusal(100)).toMatchObject({
+      ...fields,
+      message: "The form has too many parts.",
+    });
   });
 });
 
