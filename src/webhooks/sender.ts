@@ -16,6 +16,8 @@ import { version } from "../version.ts";
 const ATTEMPT_TIMEOUT_MS = 10_000;
 /** The part of the answer to read. It is not used, but an ordinary receiver should not see a broken connection. */
 const MAX_ANSWER_BYTES = 64 * 1024;
+/** The most answers before the answer (1xx). A flood of them is parsed as fast as it comes. */
+const MAX_INTERIM_ANSWERS = 16;
 
 export interface Message {
   readonly url: string;
@@ -81,6 +83,8 @@ export class Sender {
     const url = new URL(message.url);
     const body = JSON.stringify(message.event);
     const nowMs = this.#clock.nowMs();
+    const flooded = new AbortController();
+    let interimCount = 0;
     const answer = await this.#agent.request({
       origin: url.origin,
       path: `${url.pathname}${url.search}`,
@@ -91,7 +95,12 @@ export class Sender {
         ...signedHeaders({ ...message, body, nowMs }),
       },
       body,
-      signal,
+      signal: AbortSignal.any([signal, flooded.signal]),
+      onInfo: () => {
+        interimCount++;
+        if (interimCount > MAX_INTERIM_ANSWERS)
+          flooded.abort(new Error("too many interim answers"));
+      },
     });
     // The status decides, even if the rest of the answer never comes.
     await answer.body.dump({ limit: MAX_ANSWER_BYTES, signal }).catch(() => {});

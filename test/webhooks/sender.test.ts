@@ -1,8 +1,10 @@
+import { createServer } from "node:net";
 import OpenAI from "openai";
 import { expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { AddressGuard, type Resolve } from "../../src/resources/address-guard.ts";
 import { Sender, signedHeaders } from "../../src/webhooks/sender.ts";
+import { listening } from "../support/listening.ts";
 import { startReceiver } from "../support/receiver.ts";
 
 const setting = "webhooks.allow_private_hosts";
@@ -113,5 +115,31 @@ test("an interrupted attempt is not a failed one", async () => {
   interrupt.abort();
 
   expect(await sending).toEqual({ kind: "interrupted" });
+  await sender.close();
+});
+
+test("a receiver that floods the sender with interim answers fails at once, and a few of them do no harm", async () => {
+  const interim = "HTTP/1.1 102 Processing\r\n\r\n";
+  const server = createServer((socket) => {
+    const flood = () => {
+      while (!socket.destroyed && socket.write(interim.repeat(1_000)));
+    };
+    socket.once("data", (asked) => {
+      if (asked.toString().startsWith("POST /flood")) {
+        socket.on("drain", flood);
+        flood();
+      } else socket.end(`${interim.repeat(3)}HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n`);
+    });
+  });
+  const url = `http://127.0.0.1:${await listening(server)}`;
+  const sender = new Sender({
+    guard: new AddressGuard(["127.0.0.1"], { setting }),
+    clock: systemClock,
+  });
+  expect(await sender.send(message(`${url}/flood`), never)).toEqual({
+    kind: "failed",
+    reason: "too many interim answers",
+  });
+  expect(await sender.send(message(`${url}/few`), never)).toEqual({ kind: "delivered" });
   await sender.close();
 });
