@@ -10,7 +10,7 @@ import {
   type MultipartUpload,
   type S3Client,
 } from "@aws-sdk/client-s3";
-import { assertKey, type FindGarbage } from "./blobs.ts";
+import type { FindGarbage } from "./blobs.ts";
 import { answered, isMissing, isNoSuchUpload, unavailable } from "./s3-client.ts";
 
 interface Place {
@@ -69,7 +69,7 @@ async function abort(place: Place, key: string, UploadId: string): Promise<void>
   });
 }
 
+/** The bucket has listed the key below the prefix. Another tool may have made it, so it need not be one of a blob. */
 function objectIn({ bucket, prefix }: Place, key: string): { Bucket: string; Key: string } {
-  assertKey(key);
   return { Bucket: bucket, Key: prefix + key };
 }

@@ -237,16 +237,17 @@ describe.skipIf(!hasS3Server())("on an S3 server", () => {
     const prefix = newPrefix();
     const blobs = openBlobs({ prefix });
     using client = openClient();
-    for (const key of ["files/gone", "files/live", "files/stored", "files/gone"]) {
+    // The last one is what another tool has left there.
+    for (const key of ["files/gone", "files/live", "files/stored", "files/gone", "my file.bin"]) {
       await client.send(new CreateMultipartUploadCommand({ Bucket: "tests", Key: prefix + key }));
     }
     await putText(blobs, "files/stored");
     const asked: string[] = [];
     await blobs.removeUnfinished(async (keys) => {
       asked.push(...keys);
-      return ["files/gone"];
+      return ["files/gone", "my file.bin"];
     });
-    expect(asked.sort()).toEqual(["files/gone", "files/live", "files/stored"]);
+    expect(asked.sort()).toEqual(["files/gone", "files/live", "files/stored", "my file.bin"]);
     expect(await unfinishedKeys(prefix)).toEqual(["files/live"]);
     expect(await keysOf(blobs)).toEqual(["files/stored"]);
   });
