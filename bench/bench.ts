@@ -6,7 +6,7 @@
  * and one JSON object as the last line. The exit code is 1 when a figure is missed. The bench needs Linux, where /proc
  * has the memory of a process.
  */
-import { parseArgs } from "node:util";
+import { scriptOptions } from "../test/support/script-options.ts";
 import { type Figure, isHeld } from "./figure.ts";
 import { measureCopies } from "./figures/copies.ts";
 import { measureDispatch } from "./figures/dispatch.ts";
@@ -43,13 +43,19 @@ const MEASUREMENTS: Readonly<Record<string, (sizes: Sizes) => Promise<Figure[]>>
   places: measurePlaces,
 };
 
+const USAGE = `npm run bench -- [--quick] [MEASUREMENT ...]
+The measurements: ${Object.keys(MEASUREMENTS).join(", ")}`;
+
 async function bench(): Promise<void> {
-  const { values, positionals: chosen } = parseArgs({
+  const { values, positionals: chosen } = scriptOptions(USAGE, {
     allowPositionals: true,
     options: { quick: { type: "boolean", default: false } },
   });
   for (const name of chosen) {
-    if (!(name in MEASUREMENTS)) throw new Error(`there is no measurement ${name}`);
+    if (name in MEASUREMENTS) continue;
+    process.stderr.write(`there is no measurement ${name}\n${USAGE}\n`);
+    process.exitCode = 1;
+    return;
   }
   const startedAtMs = performance.now();
   const figures: Figure[] = [];

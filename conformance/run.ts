@@ -8,10 +8,10 @@
  */
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { parseArgs } from "node:util";
 import { setup, teardown } from "../test/support/data-root.ts";
 import { startPostgres } from "../test/support/postgres.ts";
 import { hasS3Server, startS3Server } from "../test/support/s3-server.ts";
+import { scriptOptions } from "../test/support/script-options.ts";
 import { Context } from "./context.ts";
 import { type Fact, NotHere, type Section } from "./fact.ts";
 import { failFirstDelivery } from "./facts/webhooks.ts";
@@ -24,7 +24,10 @@ import { useBackends } from "./server.ts";
 
 const PAGE = fileURLToPath(new URL("../docs/conformance.md", import.meta.url));
 
-const { values: options } = parseArgs({
+const USAGE =
+  "npm run conformance -- [--check] [--only SECTION] [--requests N] [--seed N] [--postgres] [--s3]";
+
+const { values: options } = scriptOptions(USAGE, {
   options: {
     check: { type: "boolean", default: false },
     requests: { type: "string" },

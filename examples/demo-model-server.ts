@@ -12,8 +12,8 @@
  */
 import { createHash, randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import { parseArgs } from "node:util";
 import type { Given } from "../test/support/given.ts";
+import { scriptOptions } from "../test/support/script-options.ts";
 import { type SeenRequest, startUpstream } from "../test/support/upstream.ts";
 import { answerTo } from "./demo-answers.ts";
 
@@ -196,7 +196,11 @@ const withRequestId = (given: Given): Given => ({
   headers: { "x-request-id": `req_${randomUUID().replaceAll("-", "")}`, ...given.headers },
 });
 
-const { values: options } = parseArgs({ options: { port: { type: "string", default: "0" } } });
+const USAGE = "npx node examples/demo-model-server.ts [--port NUMBER]";
+
+const { values: options } = scriptOptions(USAGE, {
+  options: { port: { type: "string", default: "0" } },
+});
 const server = await startUpstream({
   port: Number(options.port),
   answers: async (request) => withRequestId(await replyTo(request)),

@@ -1,4 +1,5 @@
 /** What README.md, CONTRIBUTING.md and docs/ say about this repository is so: links, commands and configurations. */
+import { spawnSync } from "node:child_process";
 import { existsSync, globSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -89,6 +90,24 @@ describe("commands", () => {
     expect(paths.length).toBeGreaterThan(20);
     expect(paths.filter((path) => !existsSync(join(ROOT, path)))).toEqual([]);
   });
+});
+
+const SCRIPTS = [
+  "bench/bench.ts",
+  "conformance/run.ts",
+  "examples/demo-model-server.ts",
+  "test/chaos/run.ts",
+];
+test.each(SCRIPTS)("%s says its options, and what is wrong with another one", (script) => {
+  const run = (option: string) =>
+    spawnSync(process.execPath, [join(ROOT, script), option], { encoding: "utf8" });
+  const asked = run("--help");
+  expect(asked).toMatchObject({ status: 0, stderr: "" });
+  expect(asked.stdout).toMatch(/^np[mx] /);
+  const wrong = run("--nope");
+  expect(wrong).toMatchObject({ status: 1, stdout: "" });
+  expect(wrong.stderr).toMatch(/^Unknown option '--nope'/);
+  expect(wrong.stderr.endsWith(`\n${asked.stdout}`)).toBe(true);
 });
 
 test("docs/clients.md names every reason for which a batch waits", () => {

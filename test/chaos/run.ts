@@ -9,9 +9,9 @@
  * `--logs DIR` keeps the logs of the servers. The exit code is 1 when anything does not hold.
  */
 import { mkdirSync } from "node:fs";
-import { parseArgs } from "node:util";
 import { startPostgres } from "../support/postgres.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
+import { scriptOptions } from "../support/script-options.ts";
 import { runChaos } from "./chaos.ts";
 import { FULL, SMALL, UPGRADE } from "./sizes.ts";
 import { checkOut } from "./upgrade.ts";
@@ -23,7 +23,10 @@ const interrupted = new Promise<never>((_, reject) => {
 interrupted.catch(() => {});
 const INTERRUPTED = new Error("interrupted");
 
-const { values } = parseArgs({
+const USAGE = `npm run chaos -- [--seed N] [--small] [--logs DIR]
+npm run upgrade -- REF [--logs DIR]`;
+
+const { values } = scriptOptions(USAGE, {
   options: {
     from: { type: "string" },
     seed: { type: "string", default: String(Date.now() % 100_000) },
