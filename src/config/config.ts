@@ -146,29 +146,27 @@ function portNumber(text: string, problems: string[]): number {
 
 /** Checks rules between values, which the schemas of single values cannot express. */
 function crossChecks(config: Config): string[] {
-  const repeated = (names: readonly string[]) =>
-    new Set(names.filter((each, i) => names.indexOf(each) !== i));
+  const named = {
+    locations: config.locations,
+    upstreams: config.upstreams,
+    "auth.keys": config.auth?.keys ?? [],
+    projects: config.projects,
+    "webhooks.endpoints": config.webhooks.endpoints,
+  };
   return [
     ...storageProblems(config.storage, config.limits.max_upload_bytes),
     // Over links, `runtime/location-folders.ts` checks it: a share that is gone answers no question.
     ...locationProblems(config, resolve),
-    ...[...repeated(config.locations.map((location) => location.name))].map(
-      (each) => `locations: two of them are named "${each}"`,
+    ...Object.entries(named).flatMap(([path, entries]) =>
+      repeatedNames(entries).map((each) => `${path}: two of them are named "${each}"`),
     ),
-    ...[...repeated(config.upstreams.map((upstream) => upstream.name))].map(
-      (each) => `upstreams: two of them are named "${each}"`,
-    ),
-    ...[...repeated(config.auth?.keys.map((key) => key.name) ?? [])].map(
-      (each) => `auth.keys: two of them are named "${each}"`,
-    ),
-    ...sharedKeys(config.auth?.keys ?? []),
-    ...[...repeated(config.projects.map((project) => project.name))].map(
-      (each) => `projects: two of them are named "${each}"`,
-    ),
-    ...[...repeated(config.webhooks.endpoints.map((endpoint) => endpoint.name))].map(
-      (each) => `webhooks.endpoints: two of them are named "${each}"`,
-    ),
+    ...sharedKeys(named["auth.keys"]),
   ];
+}
+
+function repeatedNames(entries: readonly { readonly name: string }[]): string[] {
+  const names = entries.map(({ name }) => name);
+  return [...new Set(names.filter((each, i) => names.indexOf(each) !== i))];
 }
 
 /** A request with such a key would belong to either entry, and these may have different projects. */
