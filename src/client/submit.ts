@@ -103,16 +103,8 @@ function keptFields(
   };
 }
 
-interface Extension {
-  readonly default_model?: string;
-  readonly priority?: number;
-  readonly sample?: number;
-  readonly budget?: string;
-  readonly dedupe?: boolean;
-}
-
 function commonFields({ metadata, window, ...flags }: BatchFlags) {
-  const extension: Extension = {
+  const extension = {
     ...(flags.model !== undefined && { default_model: flags.model }),
     ...(flags.priority !== undefined && { priority: flags.priority }),
     ...(flags.sample !== undefined && { sample: flags.sample }),
