@@ -204,6 +204,9 @@ const { values: options } = scriptOptions(USAGE, {
 const server = await startUpstream({
   port: Number(options.port),
   answers: async (request) => withRequestId(await replyTo(request)),
+}).catch((error: Error) => {
+  process.stderr.write(`cannot listen on port ${options.port}: ${error.message}\n`);
+  process.exit(1);
 });
 server.forget();
 process.stdout.write(`${NOTICE} listening on ${server.url}\n`);

@@ -1,6 +1,7 @@
 /** What README.md, CONTRIBUTING.md and docs/ say about this repository is so: links, commands and configurations. */
 import { spawnSync } from "node:child_process";
 import { existsSync, globSync, readFileSync } from "node:fs";
+import { createServer } from "node:http";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
@@ -10,6 +11,7 @@ import { parseConfig } from "../src/config/config.ts";
 import { parsePipeline } from "../src/config/pipeline.ts";
 import { ConfigFile } from "../src/config/schema.ts";
 import { WAITING_REASONS } from "../src/contract/batch-extension.ts";
+import { listening } from "./support/listening.ts";
 
 const ROOT = fileURLToPath(new URL("../", import.meta.url));
 const PAGES = globSync(["*.md", "docs/**/*.md"], { cwd: ROOT }).toSorted();
@@ -108,6 +110,17 @@ test.each(SCRIPTS)("%s says its options, and what is wrong with another one", (s
   expect(wrong).toMatchObject({ status: 1, stdout: "" });
   expect(wrong.stderr).toMatch(/^Unknown option '--nope'/);
   expect(wrong.stderr.endsWith(`\n${asked.stdout}`)).toBe(true);
+});
+
+test("the demo model server says that its port is taken", async () => {
+  const other = createServer();
+  const port = `${await listening(other)}`;
+  const args = [join(ROOT, "examples/demo-model-server.ts"), "--port", port];
+  expect(spawnSync(process.execPath, args, { encoding: "utf8" })).toMatchObject({
+    status: 1,
+    stdout: "",
+    stderr: expect.stringMatching(new RegExp(`^cannot listen on port ${port}: .*EADDRINUSE.*\n$`)),
+  });
 });
 
 test("docs/clients.md names every reason for which a batch waits", () => {
