@@ -208,6 +208,13 @@ describe("a server without OpenAI's API", () => {
     return stderr.replace(url, "URL");
   }
 
+  /** Answers every request with this. */
+  const json =
+    (body: unknown): RequestListener =>
+    (_, response) => {
+      response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(body));
+    };
+
   const page = `<!doctype html>${"<p>Hello</p>\n".repeat(10_000)}`;
   const commands = ["list", "show batch_1", "watch batch_1", "files list"];
 
@@ -239,12 +246,7 @@ describe("a server without OpenAI's API", () => {
   });
 
   test.each(commands)("%s says that the answer is other JSON", async (command) => {
-    const stderr = await run(
-      (_, response) => {
-        response.writeHead(200, { "content-type": "application/json" }).end('{"status":"ok"}');
-      },
-      ...command.split(" "),
-    );
+    const stderr = await run(json({ status: "ok" }), ...command.split(" "));
     expect(stderr).toMatch(
       /^batchd: URL answers with JSON that .* Is it a server with OpenAI's API/,
     );
@@ -274,12 +276,9 @@ describe("a server without OpenAI's API", () => {
     ["files show file-1", { id: "file-1", purpose: [] }, /^id +file-1\n/],
     ["deliveries batch_1", { data: [{ ...batch, error: "no" }] }, /^batch_1 /m],
   ])("%s shows what is readable of %j", async (command, answer, shown) => {
-    const listener: RequestListener = (_, response) => {
-      response.writeHead(200, { "content-type": "application/json" });
-      response.end(JSON.stringify(answer));
+    const env = {
+      BATCHD_URL: `http://127.0.0.1:${await listening(createHttpServer(json(answer)))}/v1`,
     };
-    const url = `http://127.0.0.1:${await listening(createHttpServer(listener))}/v1`;
-    const env = { BATCHD_URL: url };
     const { code, stdout, stderr } = await runCommand(command.split(" "), env);
     expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
     expect(stdout).toMatch(shown);
@@ -288,25 +287,15 @@ describe("a server without OpenAI's API", () => {
   test("a long id makes its own row of a list wider, and not all others", async () => {
     const long = `batch_${"x".repeat(300)}`;
     const data = [long, "batch_1", "batch_22"].map((id) => ({ id, status: "completed" }));
-    const url = `http://127.0.0.1:${await listening(
-      createHttpServer((_, response) => {
-        response.writeHead(200, { "content-type": "application/json" });
-        response.end(JSON.stringify({ object: "list", data, has_more: false }));
-      }),
-    )}/v1`;
+    const list = json({ object: "list", data, has_more: false });
+    const url = `http://127.0.0.1:${await listening(createHttpServer(list))}/v1`;
     const { stdout } = await runCommand(["list"], { BATCHD_URL: url });
     expect(stdout).toMatch(/^ID {8}STATUS.*\nbatch_x{300} {2}completed.*\nbatch_1 {3}completed/);
   });
 
   test.each(["show batch_1", "list"])("%s refuses a batch without a status", async (command) => {
     const answer = { id: "batch_1", data: [{ id: "batch_1", status: {} }] };
-    const stderr = await run(
-      (_, response) => {
-        response.writeHead(200, { "content-type": "application/json" });
-        response.end(JSON.stringify(answer));
-      },
-      ...command.split(" "),
-    );
+    const stderr = await run(json(answer), ...command.split(" "));
     expect(stderr).toMatch(/^batchd: URL answers with a batch without a status\. /);
   });
 
@@ -369,14 +358,7 @@ describe("a server without OpenAI's API", () => {
       data: [{ id: "batch_1", endpoint: "/v1/embeddings", status: "completed" }],
       has_more: true,
     };
-    const stderr = await run(
-      (_, response) => {
-        response.writeHead(200, { "content-type": "application/json" }).end(JSON.stringify(list));
-      },
-      "list",
-      "--status",
-      "failed",
-    );
+    const stderr = await run(json(list), "list", "--status", "failed");
     expect(stderr).toMatch(/^batchd: URL sends the same page of its list again and again/);
   });
 });
