@@ -17,12 +17,11 @@ const PLAIN_VALUE = /^(?:\d{4}-\d{2}-\d{2}.*|[\w.+*-]+\/[\w.+*;=, -]+|https?:\/\
 const RANDOM_VALUE = /^(?=.*[a-z])(?=.*\d)\S{8,}$|^\S{16,}$/i;
 
 export function upstreamSecrets(config: UpstreamConfig): string[] {
-  const urls = [config.base_url, config.proxy]
-    .filter((url) => url !== undefined)
-    .map((url) => URL.parse(url));
   return unique([
-    ...(config.api_key === undefined ? [] : [config.api_key, `Bearer ${config.api_key}`]),
-    ...urls.filter((url) => url !== null).flatMap(secretsInUrl),
+    config.api_key,
+    config.api_key && `Bearer ${config.api_key}`,
+    ...secretsInUrl(config.base_url),
+    ...secretsInUrl(config.proxy),
     ...Object.entries(config.headers).flatMap(([name, value]) => secretsInHeader(name, value)),
     ...secretsInFields(config.extra_body),
     ...secretsInFields(config.defaults),
@@ -51,27 +50,23 @@ const basicPair = (username: string, password: string) =>
 export const configSecrets = (config: Config): string[] =>
   unique([
     ...config.upstreams.flatMap(upstreamSecrets),
-    ...[config.storage.secret_access_key, config.storage.session_token].filter(
-      (text) => text !== undefined,
-    ),
-    ...databaseSecrets(config),
-    ...(config.deliveries.credentials_key === undefined ? [] : [config.deliveries.credentials_key]),
+    config.storage.secret_access_key,
+    config.storage.session_token,
+    ...secretsInUrl(config.database_url),
+    config.deliveries.credentials_key,
     ...config.locations.flatMap(locationSecrets),
     ...(config.auth?.keys ?? []).map(({ key }) => key).filter((key) => !key.startsWith("sha256:")),
-    ...config.webhooks.endpoints.flatMap(({ secret, url }) => {
-      const parsed = URL.parse(url);
-      return parsed === null ? [secret] : [secret, ...secretsInUrl(parsed)];
-    }),
+    ...config.webhooks.endpoints.flatMap(({ secret, url }) => [secret, ...secretsInUrl(url)]),
   ]);
 
-function databaseSecrets({ database_url: url }: Config): string[] {
+/** What is not configured, or is empty, is no secret. */
+const unique = (secrets: readonly (string | undefined)[]): string[] =>
+  [...new Set(secrets)].filter((text): text is string => text !== undefined && text !== "");
+
+function secretsInUrl(url: string | undefined): string[] {
   const parsed = url === undefined ? null : URL.parse(url);
-  return parsed === null ? [] : secretsInUrl(parsed);
-}
-
-const unique = (secrets: readonly string[]) => [...new Set(secrets)].filter((text) => text !== "");
-
-function secretsInUrl({ username, password, searchParams }: URL): string[] {
+  if (parsed === null) return [];
+  const { username, password, searchParams } = parsed;
   const parameters = [...searchParams].filter(([name]) => SECRET_NAME.test(name));
   const secrets = parameters.map(([, value]) => value);
   if (password !== "") {
