@@ -28,6 +28,7 @@ import type { Page } from "../store/page.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import { during, type Tracing } from "../telemetry/tracing.ts";
+import type { BytesUnderWay } from "./bytes-under-way.ts";
 import { checkedContent, type IncomingFile, openIncoming } from "./incoming-file.ts";
 import type { Projects } from "./projects.ts";
 import { withinQuotas } from "./quotas.ts";
@@ -52,6 +53,7 @@ export interface FilesDeps {
   /** The most bytes of any file that comes in one piece. */
   readonly maxBytesAtOnce: () => number;
   readonly rulesOf: RulesOf;
+  readonly bytesUnderWay: BytesUnderWay;
   readonly projects: Pick<Projects, "assertTakesData">;
   /** Makes the engine look for work at once. It only saves time: the engine finds the work without it. */
   readonly nudge: () => void;
@@ -128,14 +130,16 @@ export class Files {
     incoming: IncomingFile,
     { id, maxBytes, parts, publish }: Storing & { readonly id: FileId },
   ): Promise<StoredFile> {
-    const { blobs, intents, memory, clock, log, maxFileBytes } = this.#deps;
+    const { blobs, intents, memory, clock, log, maxFileBytes, bytesUnderWay } = this.#deps;
     const blobKey = `files/${id}`;
     const check = new ContentCheck();
     using room = memory.open("requests", project);
     const file = await intents.during([blobKey], async () => {
       const limits = { maxBytes, maxFileBytes: maxFileBytes() };
       const opened = await openIncoming(incoming, limits);
-      const content = checkedContent(opened, check);
+      const checked = checkedContent(opened, check);
+      // Parts count already.
+      const content = parts === undefined ? bytesUnderWay.counted(project, checked) : checked;
       const heldBytes = blobs.heldByPutBytes + opened.windowBytes;
       const counted = countedIn(room, content, { maxBytes: heldBytes, clock });
       if (parts === undefined || opened.isUnpacked) await blobs.put(blobKey, counted);

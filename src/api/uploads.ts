@@ -98,19 +98,16 @@ export class Uploads {
   }
 
   async addPart(asked: ScopedId<"upload">, incoming: IncomingPart): Promise<UploadPart> {
-    const { store, blobs, intents, memory, clock, log } = this.#deps;
-    const { id: uploadId } = await this.#findPending(asked);
-    using room = memory.open("requests", asked.project);
+    const { store, blobs, intents, memory, clock, log, bytesUnderWay } = this.#deps;
+    const { id: uploadId, project } = await this.#findPending(asked);
+    using room = memory.open("requests", project);
     const id = newPartId();
     const blobKey = `parts/${id}`;
     const part = await intents.during([blobKey], async () => {
       const counting = { maxBytes: blobs.heldByPutBytes, clock };
-      const { bytes } = await blobs.put(
-        blobKey,
-        countedIn(room, contentOfPart(incoming), counting),
-      );
+      const content = bytesUnderWay.counted(project, contentOfPart(incoming));
+      const { bytes } = await blobs.put(blobKey, countedIn(room, content, counting));
       const stored: UploadPart = { id, uploadId, bytes, blobKey, createdAtMs: clock.nowMs() };
-      const { project } = asked;
       const { quotas } = this.#deps.rulesOf(project);
       const isTaken = await withinQuotas(project, () =>
         store.insertPartIfPending(stored, { project, quotas }),

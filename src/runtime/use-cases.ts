@@ -9,6 +9,7 @@ import { costsOf } from "../api/batch-costs.ts";
 import { BatchLines } from "../api/batch-lines.ts";
 import { courseFinder } from "../api/batch-progress.ts";
 import { Batches } from "../api/batches.ts";
+import { BytesUnderWay } from "../api/bytes-under-way.ts";
 import { CopiedInputs } from "../api/copied-inputs.ts";
 import { Deliveries } from "../api/deliveries.ts";
 import { type DeliveryRequestDeps, newDeliveries } from "../api/delivery-requests.ts";
@@ -245,7 +246,9 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
   const rulesOf = rulesOfAll(parts);
   const costsFor = costsWith(parts);
   const inStore = { store, blobs, intents, memory, clock: fleet.storeClock, log };
-  const files = new Files({ ...inStore, tracing, projects, rulesOf, ...sizes, nudge });
+  const bytesUnderWay = new BytesUnderWay({ store, rulesOf });
+  const storing = { ...inStore, rulesOf, bytesUnderWay, ...sizes, nudge };
+  const files = new Files({ ...storing, tracing, projects });
   return {
     files,
     tables: new Tables({ files }),
@@ -256,7 +259,7 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
       places: results.places,
     }),
     runs: new Runs({ store, batches, costsFor }),
-    uploads: new Uploads({ ...inStore, files, rulesOf, ...sizes, nudge }),
+    uploads: new Uploads({ ...storing, files }),
     batches,
     results,
     findCourse: courseFinder({ batches, store, nowMs: () => fleet.nowMs }),

@@ -4,7 +4,7 @@ import type { SourceFiles } from "../batch/derivation.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import type { Receipt } from "./idempotency.ts";
 import type { Page } from "./page.ts";
-import type { FileQuotas } from "./quotas.ts";
+import type { FileQuotas, StoredSums } from "./quotas.ts";
 
 export interface FileQuery {
   readonly project: string;
@@ -29,6 +29,8 @@ export interface FileStore {
   deleteFileIfPresent(file: ScopedId<"file">): Promise<boolean>;
   /** Deletes expired files as {@link deleteFileIfPresent} does, one page a call. Returns none when none are left. */
   deleteExpiredFiles(): Promise<FileId[]>;
+  /** Sums up what the project has stored at this moment, which may change at once. */
+  sumStored(project: string): Promise<StoredSums>;
   /** Lists deleted files that no open batch reads any more, from the one behind `after` on. */
   listUnusedFiles(limit: number, after?: FileId): Promise<StoredFile[]>;
   /** Forgets deleted files whose blobs were deleted, in one commit: each commit is a sync, for which the event loop waits on SQLite. */

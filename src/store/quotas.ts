@@ -83,8 +83,8 @@ export function assertRoomForFile(
   }
 }
 
-/** Throws as {@link assertRoomForFile} does, for a part of an upload, which is no file yet. */
-export const assertRoomForPart = (
+/** Throws as {@link assertRoomForFile} does, for bytes that are no file yet. */
+export const assertRoomForBytes = (
   has: StoredSums,
   bytes: number,
   { storedBytes }: ByteQuota["quotas"],

@@ -7,6 +7,7 @@ import { Access } from "../../src/api/access.ts";
 import { BatchLines } from "../../src/api/batch-lines.ts";
 import { courseFinder } from "../../src/api/batch-progress.ts";
 import { Batches } from "../../src/api/batches.ts";
+import { BytesUnderWay } from "../../src/api/bytes-under-way.ts";
 import { CopiedInputs } from "../../src/api/copied-inputs.ts";
 import { Deliveries } from "../../src/api/deliveries.ts";
 import { newDeliveries } from "../../src/api/delivery-requests.ts";
@@ -125,8 +126,10 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     isConfigured: () => false,
     hasConfiguredKey: () => false,
   });
+  const bytesUnderWay = new BytesUnderWay({ store, rulesOf });
   const files = new Files({
     rulesOf,
+    bytesUnderWay,
     projects,
     store,
     blobs,
@@ -182,6 +185,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     runs: new Runs({ store, batches, costsFor: async () => new Map() }),
     uploads: new Uploads({
       rulesOf,
+      bytesUnderWay,
       store,
       blobs,
       intents,

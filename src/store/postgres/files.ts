@@ -129,6 +129,10 @@ export class PostgresFiles {
     return rows.map(fileFromRow);
   }
 
+  sumStored(project: string): Promise<StoredSums> {
+    return this.#db.read((db) => storedBy(db, project));
+  }
+
   forget(ids: readonly FileId[], now: SQL): Promise<void> {
     const isMeant = and(inArray(files.id, ids), isDeleted);
     return this.#db.transaction(async (db) => {
@@ -160,7 +164,7 @@ const readBy = (project: string): SQL => sql`
   union all select error_file_id from batch_deliveries where ${isOpenDelivery}`;
 
 /**
- * Sums up what a project has stored. The caller has locked its lists. Deleted files that are still read are among the bytes.
+ * Sums up what a project has stored. A caller that relies on it has locked its lists. Deleted files that are still read are among the bytes.
  */
 export async function storedBy(db: Db, project: string): Promise<StoredSums> {
   const { rows } = await db.execute<{ files: string; bytes: string }>(sql`

@@ -124,7 +124,6 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
   const bid = timed(now);
   const idempotency = new PostgresIdempotency(db);
   const intents = new PostgresIntents(db);
-  const files = new PostgresFiles(db, idempotency);
   const uploads = new PostgresUploads(db, idempotency);
   const batches = new PostgresBatches(db, idempotency);
   const leases = new PostgresLeases(db);
@@ -132,13 +131,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
   const finalizing = new PostgresFinalizing(db);
   return {
     ...intentMethods(intents, now),
-    insertFileIfDeclared: (file, receipt, quotas) => files.insertIfDeclared(file, receipt, quotas),
-    findFile: (file) => files.find(file),
-    listFiles: (query) => files.list(query, now()),
-    deleteFileIfPresent: (file) => files.deleteIfPresent(file, now()),
-    deleteExpiredFiles: () => files.deleteExpired(now()),
-    listUnusedFiles: (limit, after) => files.listUnused(limit, after),
-    forgetFiles: (ids) => files.forget(ids, now()),
+    ...fileMethods(new PostgresFiles(db, idempotency), now),
 
     insertUpload: (upload, receipt) => uploads.insert(upload, receipt),
     findUpload: (upload) => uploads.find(upload),
@@ -191,6 +184,18 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     ...nudgeMethods(db),
   };
 }
+
+const fileMethods = (files: PostgresFiles, now: Now) =>
+  ({
+    insertFileIfDeclared: (file, receipt, quotas) => files.insertIfDeclared(file, receipt, quotas),
+    findFile: (file) => files.find(file),
+    listFiles: (query) => files.list(query, now()),
+    deleteFileIfPresent: (file) => files.deleteIfPresent(file, now()),
+    deleteExpiredFiles: () => files.deleteExpired(now()),
+    sumStored: (project) => files.sumStored(project),
+    listUnusedFiles: (limit, after) => files.listUnused(limit, after),
+    forgetFiles: (ids) => files.forget(ids, now()),
+  }) satisfies Partial<Store>;
 
 const nudgeMethods = (db: Database) =>
   ({

@@ -5,7 +5,7 @@
 
 import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import type { Receipt } from "../idempotency.ts";
-import { assertRoomForPart, type ByteQuota } from "../quotas.ts";
+import { assertRoomForBytes, type ByteQuota } from "../quotas.ts";
 import { partFromRow, uploadFromRow } from "../rows.ts";
 import { type CompletionTerms, UPLOAD_KEPT_MS, type Upload, type UploadPart } from "../uploads.ts";
 import { isBehind } from "./behind.ts";
@@ -59,7 +59,7 @@ export class PostgresUploads {
       await consumeIntent(db, part.blobKey);
       if (limit !== undefined && limit.quotas.storedBytes !== null) {
         await lockLists(db, limit.project);
-        assertRoomForPart(await storedBy(db, limit.project), part.bytes, limit.quotas);
+        assertRoomForBytes(await storedBy(db, limit.project), part.bytes, limit.quotas);
       }
       await db.insert(uploadParts).values(part);
       return true;

@@ -53,7 +53,7 @@ const readBy = (project: string): SQL => sql`
   where ${isOpenDelivery}`;
 
 /**
- * Returns what a project has stored, as a part of a transaction. Deleted files that are still read are among the bytes. What
+ * Returns what a project has stored. Deleted files that are still read are among the bytes. What
  * reads them is looked at only while any deleted file is there.
  */
 export const storedBy = (db: Db, project: string): StoredSums =>
@@ -170,6 +170,10 @@ export class SqliteFiles {
       .limit(limit)
       .all()
       .map(fileFromRow);
+  }
+
+  sumStored(project: string): StoredSums {
+    return storedBy(this.#db, project);
   }
 
   forget(ids: readonly FileId[], nowMs: number): void {

@@ -194,6 +194,7 @@ const fileMethods = (files: SqliteFiles, now: Now) =>
     listFiles: async (query) => files.list(query, now()),
     deleteFileIfPresent: async (file) => files.deleteIfPresent(file, now()),
     deleteExpiredFiles: async () => files.deleteExpired(now()),
+    sumStored: async (project) => files.sumStored(project),
     listUnusedFiles: async (limit, after) => files.listUnused(limit, after),
     forgetFiles: async (ids) => files.forget(ids, now()),
   }) satisfies Partial<Store>;

@@ -6,7 +6,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import type { Receipt } from "../idempotency.ts";
-import { assertRoomForPart, type ByteQuota } from "../quotas.ts";
+import { assertRoomForBytes, type ByteQuota } from "../quotas.ts";
 import { partFromRow, uploadFromRow } from "../rows.ts";
 import { type CompletionTerms, UPLOAD_KEPT_MS, type Upload, type UploadPart } from "../uploads.ts";
 import { isBehind } from "./behind.ts";
@@ -62,7 +62,7 @@ export class SqliteUploads {
       if (changes === 0) return false;
       this.#intents.consume(part.blobKey);
       if (limit !== undefined && limit.quotas.storedBytes !== null) {
-        assertRoomForPart(storedBy(this.#db, limit.project), part.bytes, limit.quotas);
+        assertRoomForBytes(storedBy(this.#db, limit.project), part.bytes, limit.quotas);
       }
       this.#db.insert(uploadParts).values(part).run();
       return true;
