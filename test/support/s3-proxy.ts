@@ -80,7 +80,8 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
   const server = createServer((asked, answer) => {
     requests.push(`${asked.method} ${asked.url?.replace(/^[^?]*/, "")}`);
     const current = trouble?.kind === "unreliable" ? drawFrom(trouble) : trouble;
-    const pass = () => forward(asked, answer, { serverUrl, trouble: current });
+    const passUnder = (now: Trouble | null) => forward(asked, answer, { serverUrl, trouble: now });
+    const pass = () => passUnder(current);
     if (current?.kind === "reset") asked.destroy();
     else if (current?.kind === "silent") asked.resume();
     else if (current?.kind === "slow_down") slowDown(asked, answer);
@@ -97,7 +98,8 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
       noSuchKey(answer);
     } else if (isBehind(asked)) noSuchKey(answer);
     else if (current?.kind === "far") setTimeout(pass, current.delayMs);
-    else if (current?.kind === "hold" && isMatch(asked, current)) holding.add(asked, pass);
+    else if (current?.kind === "hold" && isMatch(asked, current))
+      holding.add(asked, () => passUnder(trouble));
     else pass();
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
