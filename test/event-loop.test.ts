@@ -15,10 +15,10 @@ import { AGAIN, MAX_TURN_MS, startWatched, type WatchedServer } from "./support/
 
 const MEBIBYTE = 1024 * 1024;
 
-/** Reports usage many times over, 30 MB of it when it is asked to; another route than the other one. */
 const folder = forAllTests(temporaryFolder("batchd-turns-")).path;
 const upstream = forAllTests(await startUpstream());
 upstream.forget();
+/** Reports usage many times over, 30 MB of it when it is asked to; another route than the other one. */
 const counting = forAllTests(
   await startUpstream({
     answers: ({ user }) => ({
@@ -251,24 +251,5 @@ test(
     const { errors } = await run(watched, lines.join(""));
     expect(errors?.data?.[0]?.code).toBe("model_not_found");
     expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
-  },
-);
-
-test(
-  "no turn of the event loop is long when a body of 250 MB is compared with others",
-  AGAIN,
-  async () => {
-    const bytes = 250 * MEBIBYTE;
-    const limits = { max_line_bytes: bytes + 1_024, max_file_bytes: 2 * bytes };
-    const upstreams = [{ name: "u", base_url: upstream.url, models: ["*"] }];
-    const dataDir = await mkdtemp(join(folder, "data-"));
-    await using watched = await startWatched(dataDir, upstreams, { limits });
-    const body = `{"model":"m","messages":[],"a":"${"a".repeat(bytes - 1_024)}"}`;
-    const content = new File([line("a", body), line("b", '{"stream":true}')], "i.jsonl");
-    const file = await watched.openai.files.create({ file: content, purpose: "batch" });
-    const longestTurnMs = await watched.watch();
-    const { id } = await createBatch(watched.openai, file.id, { x_batchd: { dedupe: true } });
-    await watched.server.batchEnded(id);
-    expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
   },
 );
