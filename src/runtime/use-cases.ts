@@ -292,16 +292,21 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
     metrics,
     clock: fleet.storeClock,
     log,
-    takeSnapshot: async () => ({
-      heldBytes: Object.fromEntries(
-        MEMORY_PURPOSES.map((purpose) => [purpose, memory.heldBytes(purpose)]),
-      ),
-      targets: upstreams.listTargets(),
-      openWork: fleet.isHousekeeper ? await store.countOpenWork().catch(() => null) : "elsewhere",
-      nowMs: clock.nowMs(),
-    }),
+    takeSnapshot: snapshotsOf(parts),
   };
 }
+
+/** Returns the way to what the metrics are scraped from. */
+const snapshotsOf =
+  ({ memory, upstreams, fleet, store, clock }: Parts): AppDeps["takeSnapshot"] =>
+  async () => ({
+    heldBytes: Object.fromEntries(
+      MEMORY_PURPOSES.map((purpose) => [purpose, memory.heldBytes(purpose)]),
+    ),
+    targets: upstreams.listTargets(),
+    openWork: fleet.isHousekeeper ? await store.countOpenWork().catch(() => null) : "elsewhere",
+    nowMs: clock.nowMs(),
+  });
 
 async function isUsable(store: Store, blobs: Blobs): Promise<boolean> {
   const checks = await Promise.allSettled([store.ping(), blobs.ping()]);
