@@ -1,6 +1,6 @@
 import { availableParallelism } from "node:os";
 import { configDefaults, defineConfig, type TestProjectConfiguration } from "vitest/config";
-import { HeaviestFirst } from "./test/support/order.ts";
+import { LongestFirst } from "./test/support/order.ts";
 import { SecondTries } from "./test/support/second-tries.ts";
 
 /**
@@ -149,7 +149,7 @@ export default defineConfig(({ mode }) => {
       pool: "forks",
       // Many tests wait for servers and leases most of the time, so there are more of them than processors.
       maxWorkers: Math.max(4, availableParallelism()),
-      sequence: { sequencer: HeaviestFirst },
+      sequence: { sequencer: LongestFirst },
       retry: process.env["CI"] ? 1 : 0,
       reporters: ["default", new SecondTries()],
       // No test waits for time to pass: these only end what hangs, also where other work takes nearly all of the processors.
