@@ -119,6 +119,22 @@ export function testBatches(open: OpenStore): void {
     expect(await list({ model: "llama" }, { after: newBatchId(NOW_MS) })).toBeNull();
   });
 
+  test("a batch is found by metadata with backslashes that look like escapes of JSON", async () => {
+    const { store } = await open();
+    const metadata = { path: String.raw`d:\ud800\\u0000`, [String.raw`\udfff`]: "phi" };
+    const batch = aBatch({ metadata });
+    await store.insertBatch(batch);
+    const filter: BatchFilter = {
+      ...{ status: null, endpoint: null, model: null, createdAtOrAfterMs: null },
+      ...{ metadata: {}, search: null },
+    };
+    const found = { data: [batch], hasMore: false };
+    for (const sought of [{ metadata }, { search: metadata.path }]) {
+      const query = { ...everything, filter: { ...filter, ...sought } };
+      expect(await store.listBatches(query)).toEqual(found);
+    }
+  });
+
   test("a batch is found by the name of its input file, but not of a deleted or foreign one", async () => {
     const { store } = await open();
     const search = "100%_Ünï";

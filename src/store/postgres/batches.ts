@@ -74,9 +74,10 @@ const folded = (text: SQL): SQL =>
 
 /**
  * PostgreSQL reads neither a NUL nor half a surrogate pair as text. One such value would fail each query over the list, so
- * the sign for an unreadable character takes its place. Pairs of surrogates are stored unescaped.
+ * the sign for an unreadable character takes its place. Pairs of surrogates are stored unescaped. A backslash that is itself
+ * escaped begins no such value.
  */
-const READABLE_METADATA = sql`regexp_replace(metadata::text, '\\\\u(0000|d[89a-f][0-9a-f]{2})', '\\\\ufffd', 'g')::json`;
+const READABLE_METADATA = sql`regexp_replace(metadata::text, '(?<!\\\\)((?:\\\\\\\\)*)\\\\u(?:0000|d[89a-f][0-9a-f]{2})', '\\1\\\\ufffd', 'g')::json`;
 
 const hasText = (text: string | null): SQL =>
   text === null
