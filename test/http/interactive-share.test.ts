@@ -75,9 +75,13 @@ describe("while one tenant has 64 requests open all the time", () => {
     };
     expect(await fillSlots()).toBe(0);
     const batch = await own.submit(chatLines(LINE_COUNT));
-    expect(await linesInRounds(20)).toBe((20 * SLOTS) / 4);
+    /** What was saved for a line before the first round, or after the last one, is one line more or less. */
+    const expectLines = (lineCount: number, share: number) => {
+      expect(Math.abs(lineCount - share)).toBeLessThanOrEqual(1);
+    };
+    expectLines(await linesInRounds(20), (20 * SLOTS) / 4);
     own.reconfigure(configWith(0.5, busy.url));
-    expect(await linesInRounds(5)).toBe((5 * SLOTS) / 2);
+    expectLines(await linesInRounds(5), (5 * SLOTS) / 2);
 
     let isOver = false;
     const ended = own.ended(batch.id).finally(() => {
