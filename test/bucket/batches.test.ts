@@ -7,7 +7,7 @@ import { createBatch } from "../support/batches.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { startS3Proxy } from "../support/s3-proxy.ts";
-import { hasS3Server, type S3Server, startS3Server } from "../support/s3-server.ts";
+import { hasS3Server, newPrefix, type S3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -22,7 +22,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
   test("results are merged from several segments that are read at a time, in the order of the input", async () => {
     await using upstream = await startUpstream();
     await using proxy = await startS3Proxy(server.url);
-    const storage = server.storage({ prefix: "ahead/", endpoint: proxy.url });
+    const storage = server.storage({ prefix: newPrefix(), endpoint: proxy.url });
     await using service = await startTestService({
       upstreamUrl: upstream.url,
       config: {
@@ -48,7 +48,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     await using upstream = await startUpstream();
     upstream.forget();
     await using proxy = await startS3Proxy(server.url);
-    const storage = server.storage({ prefix: "counted/", endpoint: proxy.url });
+    const storage = server.storage({ prefix: newPrefix(), endpoint: proxy.url });
     // Time stands still: a chunk that takes longer than two seconds is written more often, and a busy machine is slow.
     await using service = await startTestService({
       clock: new FakeClock(),
@@ -74,7 +74,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
   test("a batch waits while a proxy answers in the place of the bucket that there is no such page", async () => {
     await using upstream = await startUpstream();
     await using proxy = await startS3Proxy(server.url);
-    const storage = server.storage({ prefix: "page/", endpoint: proxy.url });
+    const storage = server.storage({ prefix: newPrefix(), endpoint: proxy.url });
     await using service = await startTestService({
       upstreamUrl: upstream.url,
       config: { storage, engine: { lease_seconds: 3 } },
@@ -95,7 +95,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
   test("a client is asked to wait for results that the bucket does not find at first, not told that there are none", async () => {
     await using upstream = await startUpstream();
     await using proxy = await startS3Proxy(server.url);
-    const storage = server.storage({ prefix: "young/", endpoint: proxy.url });
+    const storage = server.storage({ prefix: newPrefix(), endpoint: proxy.url });
     await using service = await startTestService({
       upstreamUrl: upstream.url,
       config: { storage },
@@ -113,7 +113,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
   test("a batch says that it waits for the bucket while its input or its journal cannot be read", async () => {
     await using upstream = await startUpstream();
     await using proxy = await startS3Proxy(server.url);
-    const storage = server.storage({ prefix: "waits/", endpoint: proxy.url });
+    const storage = server.storage({ prefix: newPrefix(), endpoint: proxy.url });
     await using service = await startTestService({
       upstreamUrl: upstream.url,
       config: { storage, engine: { lease_seconds: 3 } },
@@ -142,7 +142,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     await using upstream = await startUpstream();
     await using proxy = await startS3Proxy(server.url);
     const clock = new FakeClock();
-    const storage = server.storage({ prefix: "trickle/", endpoint: proxy.url });
+    const storage = server.storage({ prefix: newPrefix(), endpoint: proxy.url });
     await using service = await startTestService({
       upstreamUrl: upstream.url,
       clock,
@@ -176,13 +176,14 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
 
   test("of a deleted batch nothing is left in the bucket", async () => {
     await using upstream = await startUpstream();
-    const storage = server.storage({ prefix: "deleted/" });
+    const prefix = newPrefix();
+    const storage = server.storage({ prefix });
     await using service = await startTestService({
       upstreamUrl: upstream.url,
       config: { storage },
     });
     const batch = await service.run(chatLines(20, (n) => (n === 1 ? "[[status 400]]" : "fine")));
-    const folder = join(server.bucketFolder, "deleted");
+    const folder = join(server.bucketFolder, prefix);
     const keys = () => {
       const { stdout } = spawnSync("find", [folder, "-type", "f"], { encoding: "utf8" });
       const names = stdout.split("\n").map((path) => basename(path));
@@ -197,7 +198,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
 
   test("requests that the bucket turns away are counted as throttled, each try of them", async () => {
     await using proxy = await startS3Proxy(server.url);
-    const storage = server.storage({ prefix: "throttled/", endpoint: proxy.url });
+    const storage = server.storage({ prefix: newPrefix(), endpoint: proxy.url });
     await using service = await startTestService({ config: { storage } });
     proxy.trouble = { kind: "slow_down" };
     await expect(service.upload(chatLines(1))).rejects.toMatchObject({ status: 503 });

@@ -1,7 +1,7 @@
 /** A sample, a retry and the pages of lines, on PostgreSQL and a bucket. */
 import { describe, expect, test } from "vitest";
 import { sharePostgres } from "../support/postgres.ts";
-import { hasS3Server, startS3Server } from "../support/s3-server.ts";
+import { hasS3Server, newPrefix, startS3Server } from "../support/s3-server.ts";
 import { chatLine, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -19,7 +19,7 @@ describe.runIf(hasS3Server())("with PostgreSQL and a bucket", () => {
     await using service = await startTestService({
       config: {
         database_url: await postgres.createDatabase(),
-        storage: server.storage({ prefix: "control/" }),
+        storage: server.storage({ prefix: newPrefix() }),
         upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
       },
     });

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type S3Proxy, startS3Proxy } from "../support/s3-proxy.ts";
-import { hasS3Server, type S3Server, startS3Server } from "../support/s3-server.ts";
+import { hasS3Server, newPrefix, type S3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 
 const MIB = 1024 * 1024;
@@ -122,7 +122,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
   test("a bucket that cannot copy gets the bytes, and is not asked again", async () => {
     const content = jsonl(12 * MIB);
     proxy.trouble = { kind: "no_copy" };
-    const storage = server.storage({ endpoint: proxy.url, prefix: "no-copy/" });
+    const storage = server.storage({ endpoint: proxy.url, prefix: newPrefix() });
     await using other = await startTestService({ config: { storage } });
     for (const isAsked of [true, false]) {
       const upload = await other.openai.uploads.create({

@@ -5,7 +5,7 @@
 import { expect, test } from "vitest";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
-import { hasS3Server, startS3Server } from "../support/s3-server.ts";
+import { hasS3Server, newPrefix, startS3Server } from "../support/s3-server.ts";
 import type { ResultRow } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -119,7 +119,7 @@ const ON_TWO = {
   steps: 12,
   open: async () => ({
     database_url: await postgres!.createDatabase(),
-    storage: s3!.storage({ prefix: "any-order/" }),
+    storage: s3!.storage({ prefix: newPrefix() }),
   }),
 };
 

@@ -11,7 +11,7 @@ import { runCommand } from "../support/command.ts";
 import { pathsBelow } from "../support/files-below.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { type S3Proxy, startS3Proxy } from "../support/s3-proxy.ts";
-import { hasS3Server, type S3Server, startS3Server } from "../support/s3-server.ts";
+import { hasS3Server, newPrefix, type S3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines, type ResultRow } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -145,7 +145,7 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     await using upstream = await startUpstream();
     await using proxy = await startS3Proxy(server.url);
     const storage = server.storage({
-      prefix: "silent/",
+      prefix: newPrefix(),
       endpoint: proxy.url,
       timeout_seconds: 1,
     });
@@ -167,7 +167,8 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
 
   test("are not taken for garbage by a server without their database", async () => {
     using dir = temporaryFolder("batchd-s3-");
-    const storage = server.storage({ prefix: "lost/" });
+    const prefix = newPrefix();
+    const storage = server.storage({ prefix });
     const setup = { folder: dir.path, upstreamUrl: "http://127.0.0.1:9/v1", storage };
     const running = await start(setup);
     const { id } = await upload(running, chatLines(1));
@@ -177,28 +178,30 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     for (let n = 1; n <= 2; n++) {
       const { code, stderr } = await runCommand(argsFor(setup));
       expect(code).toBe(1);
-      expect(stderr).toMatch(
-        /batchd\.sqlite is missing, but there are files in s3:\/\/tests\/lost\//,
+      expect(stderr).toContain(
+        `batchd.sqlite is missing, but there are files in s3://tests/${prefix}`,
       );
     }
-    expect(stored("lost/")).toEqual([`files/${id}`]);
+    expect(stored(prefix)).toEqual([`files/${id}`]);
   });
 
   test("are not taken for lost by a server that looks in another place", async () => {
     using dir = temporaryFolder("batchd-s3-");
     const setup = { folder: dir.path, upstreamUrl: "http://127.0.0.1:9/v1" };
-    const running = await start({ ...setup, storage: server.storage({ prefix: "here/" }) });
+    const prefix = newPrefix();
+    const running = await start({ ...setup, storage: server.storage({ prefix }) });
     await running.batchd.kill("SIGTERM");
-    for (const storage of [server.storage({ prefix: "there/" }), { type: "folder" }]) {
+    for (const storage of [server.storage({ prefix: newPrefix() }), { type: "folder" }]) {
       const { code, stderr } = await runCommand(argsFor({ ...setup, storage }));
       expect(code).toBe(1);
-      expect(stderr).toContain("the files of this database are in s3://tests/here/");
+      expect(stderr).toContain(`the files of this database are in s3://tests/${prefix}`);
     }
   });
 
   test("are found after a power cut that emptied the file with the name of their place", async () => {
     using dir = temporaryFolder("batchd-s3-");
-    const storage = server.storage({ prefix: "emptied/" });
+    const prefix = newPrefix();
+    const storage = server.storage({ prefix });
     const setup = { folder: dir.path, upstreamUrl: "http://127.0.0.1:9/v1", storage };
     const running = await start(setup);
     const { id } = await upload(running, chatLines(1));
@@ -207,14 +210,15 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     writeFileSync(placePath, "");
     const again = await start(setup);
     expect(await (await again.openai.files.content(id)).text()).toContain("line-1");
-    expect(readFileSync(placePath, "utf8")).toBe("s3://tests/emptied/");
+    expect(readFileSync(placePath, "utf8")).toBe(`s3://tests/${prefix}`);
     await again.batchd.kill("SIGTERM");
   });
 
   test("wait for a bucket that is away at the start; one that refuses is said at once", async () => {
     using dir = temporaryFolder("batchd-s3-");
     await using proxy = await startS3Proxy(server.url);
-    const storage = server.storage({ prefix: "away/", endpoint: proxy.url });
+    const prefix = newPrefix();
+    const storage = server.storage({ prefix, endpoint: proxy.url });
     const setup = { folder: dir.path, upstreamUrl: "http://127.0.0.1:9/v1", storage };
     const first = await start(setup);
     await first.batchd.kill("SIGTERM");
@@ -227,7 +231,7 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     const wrong = { ...setup, storage: { ...storage, secret_access_key: "another-secret-key" } };
     const { code, stderr } = await runCommand(argsFor(wrong));
     expect(code).toBe(1);
-    expect(stderr).toMatch(/cannot use s3:\/\/tests\/away\/: S3: SignatureDoesNotMatch/);
+    expect(stderr).toContain(`cannot use s3://tests/${prefix}: S3: SignatureDoesNotMatch`);
     expect(stderr).not.toContain("another-secret-key");
   });
 });

@@ -1,5 +1,6 @@
 /** Starts versitygw, a real S3 server, in a process and on a folder of its own. */
 import { type ChildProcess, spawn } from "node:child_process";
+import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -38,6 +39,9 @@ export interface S3Server extends AsyncDisposable {
   /** Returns the `storage` of a configuration. An override of `endpoint` puts a proxy in front. */
   storage(overrides?: Record<string, unknown>): Record<string, unknown>;
 }
+
+/** Returns a prefix that no test has used, nor the first try of this one: what is there belongs to another database. */
+export const newPrefix = () => `${randomUUID()}/`;
 
 export async function startS3Server(): Promise<S3Server> {
   const root = mkdtempSync(join(tmpdir(), "batchd-s3-"));
