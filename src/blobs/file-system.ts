@@ -163,14 +163,14 @@ const REMOVED_AT_ONCE = 32;
  */
 export async function removeFolder(path: string): Promise<void> {
   for (let attempt = 1; ; attempt++) {
-    let removals: Promise<unknown>[] = [];
+    // Removals begin together, behind the listing: one that failed during a read of the folder would end the process.
+    let entries: Dirent[] = [];
     for await (const entry of entriesOf(path)) {
-      removals.push(removeEntry(entry));
-      if (removals.length < REMOVED_AT_ONCE) continue;
-      await Promise.all(removals);
-      removals = [];
+      if (entries.push(entry) < REMOVED_AT_ONCE) continue;
+      await Promise.all(entries.map(removeEntry));
+      entries = [];
     }
-    await Promise.all(removals);
+    await Promise.all(entries.map(removeEntry));
     try {
       await orNull(rmdir(path), "ENOENT", "ENOTDIR");
       return;

@@ -1,14 +1,18 @@
 /** What a disk or a bucket does not let go keeps its row for the next sweep, and holds up nothing else. */
+import { spawnSync } from "node:child_process";
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
+import OpenAI from "openai";
 import { expect, test } from "vitest";
 import { openStorage } from "../../src/runtime/storage.ts";
 import type { LoggedEvent } from "../support/events.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { pathsBelow } from "../support/files-below.ts";
 import { GatedBlobs } from "../support/gated-blobs.ts";
+import { BatchdProcess } from "../support/process.ts";
 import { chatLines, startTestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 test("a hundred files that cannot be removed hold up none of those behind them", async () => {
@@ -96,3 +100,46 @@ test("bytes that cannot be removed keep their rows, so that the next sweep remov
 
 const isAbout = ({ event, thing }: LoggedEvent, fileId: string) =>
   event === "sweep.failed" && thing === `files/${fileId}`;
+
+test("a journal that a disk refuses to remove does not end the server", async () => {
+  using folder = temporaryFolder("batchd-stubborn-");
+  await using upstream = await startUpstream();
+  const args = ["serve", "--port", "0", "--data-dir", folder.path, "--upstream", upstream.url];
+  await using batchd = new BatchdProcess(args);
+  const baseURL = `${await batchd.listening()}/v1`;
+  const openai = new OpenAI({ baseURL, apiKey: "any", maxRetries: 0 });
+  const file = new File([chatLines(1)], "input.jsonl");
+  const input = await openai.files.create({ file, purpose: "batch" });
+  const asked = {
+    input_file_id: input.id,
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+  } as const;
+  const { id } = await openai.batches.create(asked);
+  await batchd.batchEnded(id);
+  const journal = join(folder.path, "blobs/journal", id);
+  makeUnremovable(journal);
+  try {
+    await openai.delete(`/batches/${id}`);
+    await batchd.loggedLike(new RegExp(`"thing":"${id}".*"event":"sweep.failed"`));
+  } finally {
+    spawnSync("rm", ["-rf", journal]);
+  }
+  const after = await openai.batches.create(asked);
+  await batchd.batchEnded(after.id);
+});
+
+/** Makes folders in a folder, so deep that no path leads to the last ones, which no system call can name then. */
+function makeUnremovable(path: string): void {
+  const script = `
+    process.chdir(${JSON.stringify(path)});
+    for (let depth = 0; depth < 20; depth++) {
+      fs.mkdirSync("d".repeat(250));
+      process.chdir("d".repeat(250));
+    }`;
+  spawnSync("mkdir", ["-p", path]);
+  const { status } = spawnSync(process.execPath, ["-e", script], {
+    env: { ...process.env, NODE_OPTIONS: "" },
+  });
+  expect(status).toBe(0);
+}
