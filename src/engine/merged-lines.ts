@@ -7,11 +7,13 @@ import type { Batch } from "../batch/batch.ts";
 import type { FinishedLine, ResultKind } from "../batch/finished-line.ts";
 import { noAnswerLine } from "../batch/outcome.ts";
 import type { SplitLine } from "../batch/split.ts";
+import { isFinal } from "../batch/status.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
 import type { SourceLines } from "../contract/batch-extension.ts";
 import type { Store } from "../store/store.ts";
 import { customIdOf, linesOfFile } from "./chunk-input.ts";
 import { SOURCE_ANSWER_LOST } from "./failure.ts";
+import { JournalOver } from "./journal-windows.ts";
 import { inLineOrder, type PlacedLine, placedRows, resultRows, wholeLine } from "./result-rows.ts";
 import { isLost } from "./segment.ts";
 
@@ -52,16 +54,21 @@ interface KeptRowsQuery {
   readonly maxRowBytes: number;
 }
 
-/** Yields the rows as {@link keptRows} does, up to the first that cannot be read any more. */
+/**
+ * Yields the rows as {@link keptRows} does, up to the first that cannot be read any more. Throws {@link JournalOver} where the
+ * batch has ended meanwhile, because the files of its source may go then, and its own files have the rows.
+ */
 export async function* readableKeptRows(
   batch: Batch,
   query: KeptRowsQuery,
-  deps: MergedLinesDeps,
+  deps: MergedLinesDeps & { readonly store: Pick<Store, "findBatch"> },
 ): AsyncGenerator<PlacedLine> {
   try {
     yield* keptRows(batch, query, deps);
   } catch (error) {
     if (!isLost(error)) throw error;
+    const found = await deps.store.findBatch(batch);
+    if (found === null || isFinal(found.status)) throw new JournalOver();
   }
 }
 

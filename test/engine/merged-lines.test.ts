@@ -1,5 +1,7 @@
 /** Lines of an ended batch run again as a batch of their own, whose results may be merged with those of the first. */
+import { Readable } from "node:stream";
 import { expect, test } from "vitest";
+import type { ByteRange } from "../../src/blobs/blobs.ts";
 import { openStorage } from "../../src/runtime/storage.ts";
 import { type DerivedBatch, derive, look } from "../support/derived.ts";
 import { GatedBlobs } from "../support/gated-blobs.ts";
@@ -97,6 +99,59 @@ test("in a chain of twenty merged retries, each has the row of every line once a
     expect(errors.map((row) => row.custom_id)).toEqual(idsOf(failed));
   }
   expect(batch.error_file_id ?? null).toBeNull();
+});
+
+/** Blobs of which the next read of one waits. */
+class HeldRead extends GatedBlobs {
+  readonly reached = Promise.withResolvers<void>();
+  readonly released = Promise.withResolvers<void>();
+  heldKey: string | null = null;
+
+  override read(key: string, range?: ByteRange): Readable {
+    if (key !== this.heldKey) return super.read(key, range);
+    this.heldKey = null;
+    return Readable.from(this.#readHeld(key, range), { objectMode: false });
+  }
+
+  async *#readHeld(key: string, range?: ByteRange) {
+    this.reached.resolve();
+    await this.released.promise;
+    yield* super.read(key, range);
+  }
+}
+
+test("a follower of a merged retry misses no line when the retry ends, and its source goes, while it reads", async () => {
+  const opened: { blobs: HeldRead | null } = { blobs: null };
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    openStorage: async (dataDir, closers) => {
+      const storage = await openStorage(dataDir, closers);
+      if (!storage.ok) return storage;
+      opened.blobs = new HeldRead(storage.blobs);
+      return { ...storage, blobs: opened.blobs };
+    },
+  });
+  const contents = ["Say 1", "Say 2", "[[status 400 x1]] Say 3", "[[status 400 x1]] Say 4"];
+  const first = await service.run(contents.map((content, i) => chatLine(`line-${i + 1}`, content)));
+  const source = first.output_file_id as string;
+  const from = { batch: first.id, lines: "failed", merge: true };
+  const { batch } = await derive(service, from, { x_batchd: { from, sample: 1 } });
+  const pausedFor = async () => (await look(service, batch.id)).x_batchd.paused?.reason;
+  await expect.poll(pausedFor).toBe("sample");
+  const held = opened.blobs as HeldRead;
+  held.heldKey = `files/${source}`;
+  const headers = { accept: "text/event-stream" };
+  const following = fetch(`${service.url}/v1/batches/${batch.id}/output`, { headers });
+  const events = following.then((response) => response.text());
+  await held.reached.promise;
+  await service.openai.files.delete(source);
+  await service.openai.post(`/batches/${batch.id}/resume`);
+  await service.ended(batch.id);
+  await service.events.reached("file.removed", { file: source });
+  held.released.resolve();
+  const seen = [...(await events).matchAll(/^id: (\d+)$/gm)].map(([, line]) => Number(line));
+  expect(seen).toEqual([1, 2, 3, 4]);
 });
 
 test("the lines of a cancelled batch that did not run count as failed, and the others can run again too", async () => {
