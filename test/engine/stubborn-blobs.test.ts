@@ -108,7 +108,7 @@ test("a journal that a disk refuses to remove does not end the server", async ()
   await using batchd = new BatchdProcess(args);
   const baseURL = `${await batchd.listening()}/v1`;
   const openai = new OpenAI({ baseURL, apiKey: "any", maxRetries: 0 });
-  const file = new File([chatLines(1)], "input.jsonl");
+  const file = new File([chatLines(1).join("\n")], "input.jsonl");
   const input = await openai.files.create({ file, purpose: "batch" });
   const asked = {
     input_file_id: input.id,
