@@ -12,6 +12,7 @@ import {
   type FinishedLinesQuery,
   type PassedLine,
   ResultFileDeleted,
+  type ResultKind,
 } from "../batch/finished-line.ts";
 import { isFinal } from "../batch/status.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
@@ -57,14 +58,51 @@ export async function* passedLines(
 ): AsyncGenerator<PassedLine> {
   const placed = placedLines(batch, { ...query, maxRowBytes: MAX_PASSED_ROW_BYTES }, deps);
   for await (const { number, row } of placed) {
-    const passed = Buffer.isBuffer(row) ? row : piecesAt(row, deps.blobs);
+    const again = () => placeInFile(batch, { kind: query.kind, number }, deps);
+    const passed = Buffer.isBuffer(row) ? row : piecesOf(row, again, deps.blobs);
     yield { number, bytes: rowBytes(row), row: passed };
+  }
+}
+
+/** Yields the bytes of a row. Asks for its place again where its blob is gone, as a journal is once the batch has ended. */
+async function* piecesOf(
+  place: RowPlace,
+  again: () => Promise<RowPlace | null>,
+  blobs: BlobReader,
+): AsyncGenerator<Buffer> {
+  let hasBegun = false;
+  try {
+    for await (const piece of piecesAt(place, blobs)) {
+      hasBegun = true;
+      yield piece;
+    }
+    return;
+  } catch (error) {
+    const moved = !hasBegun && isBlobLost(error) ? await again() : null;
+    if (moved === null) throw error;
+    yield* piecesAt(moved, blobs);
   }
 }
 
 /** Opens the blob with the first piece. */
 async function* piecesAt({ blobKey, start, end }: RowPlace, blobs: BlobReader) {
   yield* blobs.read(blobKey, { start, end }) as AsyncIterable<Buffer>;
+}
+
+/** Finds the row of a line in the result file; null while the batch runs. */
+async function placeInFile(
+  batch: Batch,
+  { kind, number }: { readonly kind: ResultKind; readonly number: number },
+  deps: FinishedLinesDeps,
+): Promise<RowPlace | null> {
+  const found = await deps.store.findBatch(batch);
+  if (found === null || !isFinal(found.status)) return null;
+  // Every row is longer than that, so each comes as its place.
+  const query = { kind, afterLine: number - 1, maxRowBytes: 0 };
+  for await (const line of linesOfFile(found, query, deps)) {
+    return line.number === number && !Buffer.isBuffer(line.row) ? line.row : null;
+  }
+  return null;
 }
 
 interface PlacedLinesQuery extends FinishedLinesQuery {

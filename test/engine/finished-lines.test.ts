@@ -1,5 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
+import { openStorage } from "../../src/runtime/storage.ts";
+import { HeldRead } from "../support/held-read.ts";
 import { startReplicas } from "../support/replicas.ts";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -113,6 +115,37 @@ test("long rows are read as they are in the result file, while the batch runs an
   const events = await (await fetch(`${service.url}/v1/batches/${id}/output`, { headers })).text();
   const data = [...events.matchAll(/^data: (\{"id":"batch_req.*)$/gm)].map(([, row]) => `${row}\n`);
   expect(data.join("") === early.text).toBe(true);
+});
+
+test("a reader gets a long row whole whose journal goes while it waits, as the batch ends", async () => {
+  const opened: { blobs: HeldRead | null } = { blobs: null };
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { engine: { stop_grace_seconds: 0 } },
+    openStorage: async (dataDir, closers) => {
+      const storage = await openStorage(dataDir, closers);
+      if (!storage.ok) return storage;
+      opened.blobs = new HeldRead(storage.blobs);
+      return { ...storage, blobs: opened.blobs };
+    },
+  });
+  const prompts = ["fine", "[[big 700000]]", "fine", "[[hang]]"];
+  const { id } = await service.submit(prompts.map((prompt, i) => chatLine(`line-${i}`, prompt)));
+  const completed = async () =>
+    (await service.openai.batches.retrieve(id)).request_counts?.completed;
+  await expect.poll(completed).toBe(3);
+  const held = opened.blobs as HeldRead;
+  held.hold("journal/");
+  const reading = read(service, id, "output");
+  await held.reached.promise;
+  await service.openai.batches.cancel(id);
+  const { output_file_id } = await service.ended(id);
+  await service.events.reached("journal.removed", { batch: id });
+  held.released.resolve();
+  const { rows } = await reading;
+  expect(numbersOf(rows)).toEqual([1, 2, 3]);
+  expect(asInFile(rows) === (await service.text(output_file_id))).toBe(true);
 });
 
 test("another replica reads the lines as soon as they are durable", async () => {

@@ -1,10 +1,9 @@
 /** Lines of an ended batch run again as a batch of their own, whose results may be merged with those of the first. */
-import { Readable } from "node:stream";
 import { expect, test } from "vitest";
-import type { ByteRange } from "../../src/blobs/blobs.ts";
 import { openStorage } from "../../src/runtime/storage.ts";
 import { type DerivedBatch, derive, look } from "../support/derived.ts";
 import { GatedBlobs } from "../support/gated-blobs.ts";
+import { HeldRead } from "../support/held-read.ts";
 import { chatLine, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -101,25 +100,6 @@ test("in a chain of twenty merged retries, each has the row of every line once a
   expect(batch.error_file_id ?? null).toBeNull();
 });
 
-/** Blobs of which the next read of one waits. */
-class HeldRead extends GatedBlobs {
-  readonly reached = Promise.withResolvers<void>();
-  readonly released = Promise.withResolvers<void>();
-  heldKey: string | null = null;
-
-  override read(key: string, range?: ByteRange): Readable {
-    if (key !== this.heldKey) return super.read(key, range);
-    this.heldKey = null;
-    return Readable.from(this.#readHeld(key, range), { objectMode: false });
-  }
-
-  async *#readHeld(key: string, range?: ByteRange) {
-    this.reached.resolve();
-    await this.released.promise;
-    yield* super.read(key, range);
-  }
-}
-
 test("a follower of a merged retry misses no line when the retry ends, and its source goes, while it reads", async () => {
   const opened: { blobs: HeldRead | null } = { blobs: null };
   await using upstream = await startUpstream();
@@ -140,7 +120,7 @@ test("a follower of a merged retry misses no line when the retry ends, and its s
   const pausedFor = async () => (await look(service, batch.id)).x_batchd.paused?.reason;
   await expect.poll(pausedFor).toBe("sample");
   const held = opened.blobs as HeldRead;
-  held.heldKey = `files/${source}`;
+  held.hold(`files/${source}`);
   const headers = { accept: "text/event-stream" };
   const following = fetch(`${service.url}/v1/batches/${batch.id}/output`, { headers });
   const events = following.then((response) => response.text());
