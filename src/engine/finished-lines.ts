@@ -133,8 +133,12 @@ export async function* placedLines(
       }
       return;
     } catch (error) {
-      if (!(error instanceof SegmentLost || error instanceof JournalOver)) throw error;
-      current = await deps.store.findBatch(current);
+      const isNoticed = error instanceof SegmentLost || error instanceof JournalOver;
+      if (!isNoticed && (isFinal(current.status) || !isBlobLost(error))) throw error;
+      const found: Batch | null = await deps.store.findBatch(current);
+      // The rows of a large chunk are read one by one, and the journal goes with the end of the batch. Before that, it is damaged.
+      if (!isNoticed && found !== null && !isFinal(found.status)) throw error;
+      current = found;
     }
   }
 }

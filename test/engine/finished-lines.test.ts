@@ -117,36 +117,47 @@ test("long rows are read as they are in the result file, while the batch runs an
   expect(data.join("") === early.text).toBe(true);
 });
 
-test("a reader gets a long row whole whose journal goes while it waits, as the batch ends", async () => {
-  const opened: { blobs: HeldRead | null } = { blobs: null };
-  await using upstream = await startUpstream();
-  await using service = await startTestService({
-    upstreamUrl: upstream.url,
-    config: { engine: { stop_grace_seconds: 0 } },
-    openStorage: async (dataDir, closers) => {
-      const storage = await openStorage(dataDir, closers);
-      if (!storage.ok) return storage;
-      opened.blobs = new HeldRead(storage.blobs);
-      return { ...storage, blobs: opened.blobs };
-    },
-  });
-  const prompts = ["fine", "[[big 700000]]", "fine", "[[hang]]"];
-  const { id } = await service.submit(prompts.map((prompt, i) => chatLine(`line-${i}`, prompt)));
-  const completed = async () =>
-    (await service.openai.batches.retrieve(id)).request_counts?.completed;
-  await expect.poll(completed).toBe(3);
-  const held = opened.blobs as HeldRead;
-  held.hold("journal/");
-  const reading = read(service, id, "output");
-  await held.reached.promise;
-  await service.openai.batches.cancel(id);
-  const { output_file_id } = await service.ended(id);
-  await service.events.reached("journal.removed", { batch: id });
-  held.released.resolve();
-  const { rows } = await reading;
-  expect(numbersOf(rows)).toEqual([1, 2, 3]);
-  expect(asInFile(rows) === (await service.text(output_file_id))).toBe(true);
-});
+test.each([
+  ["a long row whole", "read as a stream", ["fine", "[[big 700000]]", "fine"], "hold"],
+  [
+    "the rows of a large chunk",
+    "read one by one",
+    Array.from({ length: 24 }, () => "[[big 200000]]"),
+    "holdRange",
+  ],
+] as const)(
+  "a reader gets %s, %s, when the journal goes with the end of the batch",
+  async (_, __, prompts, hold) => {
+    const opened: { blobs: HeldRead | null } = { blobs: null };
+    await using upstream = await startUpstream();
+    await using service = await startTestService({
+      upstreamUrl: upstream.url,
+      config: { engine: { stop_grace_seconds: 0 } },
+      openStorage: async (dataDir, closers) => {
+        const storage = await openStorage(dataDir, closers);
+        if (!storage.ok) return storage;
+        opened.blobs = new HeldRead(storage.blobs);
+        return { ...storage, blobs: opened.blobs };
+      },
+    });
+    const lines = [...prompts, "[[hang]]"].map((prompt, i) => chatLine(`line-${i}`, prompt));
+    const { id } = await service.submit(lines);
+    const completed = async () =>
+      (await service.openai.batches.retrieve(id)).request_counts?.completed;
+    await expect.poll(completed).toBe(prompts.length);
+    const held = opened.blobs as HeldRead;
+    held[hold]("journal/");
+    const reading = read(service, id, "output");
+    await held.reached.promise;
+    await service.openai.batches.cancel(id);
+    const { output_file_id } = await service.ended(id);
+    await service.events.reached("journal.removed", { batch: id });
+    held.released.resolve();
+    const { rows } = await reading;
+    expect(numbersOf(rows)).toEqual(prompts.map((__, i) => i + 1));
+    expect(asInFile(rows) === (await service.text(output_file_id))).toBe(true);
+  },
+);
 
 test("another replica reads the lines as soon as they are durable", async () => {
   await using upstream = await startUpstream();
