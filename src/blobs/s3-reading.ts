@@ -96,10 +96,10 @@ async function open(object: S3Object, { start, end }: ByteRange): Promise<Opened
       ...(signal === undefined ? [] : [{ abortSignal: signal }]),
     );
     const body = found.Body as Readable;
-    const total = isWhole ? found.ContentLength : totalBytesIn(found.ContentRange);
+    const total = isWhole ? found.ContentLength : totalBytesIn(found.ContentRange, { start, end });
     if (total === undefined) {
       body.destroy();
-      throw unavailable(new Error(`the server answers a range of ${key} without saying which`));
+      throw unavailable(new Error(`the server answers with another range of ${key}, or with none`));
     }
     if (Number.isFinite(end) && total < end) {
       body.destroy();
@@ -114,10 +114,15 @@ async function open(object: S3Object, { start, end }: ByteRange): Promise<Opened
   }
 }
 
-/** Returns 100 for `bytes 0-9/100`. */
-function totalBytesIn(contentRange: string | undefined): number | undefined {
-  const total = /^bytes \d+-\d+\/(\d+)$/.exec(contentRange ?? "")?.[1];
-  return total === undefined ? undefined : Number(total);
+/**
+ * Returns 100 for `bytes 0-9/100`, and undefined for a range that begins elsewhere or goes further than the one asked for: a
+ * cache before the server may answer with its own blocks, whose bytes would be taken for others. A shorter range is the
+ * beginning of what was asked for.
+ */
+function totalBytesIn(contentRange = "", { start, end }: ByteRange): number | undefined {
+  const [first, last, total] =
+    /^bytes (\d+)-(\d+)\/(\d+)$/.exec(contentRange)?.slice(1).map(Number) ?? [];
+  return first === start && last !== undefined && last < end ? total : undefined;
 }
 
 async function assertExists({ client, bucket, path, key }: S3Object): Promise<void> {

@@ -110,6 +110,20 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     expect((await download()).status).toBe(404);
   });
 
+  test("a client never gets other bytes than it has asked for, whatever range the bucket answers with", async () => {
+    await using proxy = await startS3Proxy(server.url);
+    const storage = server.storage({ prefix: "ranges/", endpoint: proxy.url });
+    await using service = await startTestService({ config: { storage } });
+    const url = `${service.url}/v1/files/${await service.upload(chatLines(1))}/content`;
+    const download = () => fetch(url, { headers: { range: "bytes=1-9" } });
+    proxy.trouble = { kind: "other_range", laterStart: 2, laterEnd: 0 };
+    expect((await download()).status).toBe(503);
+    proxy.trouble = { kind: "other_range", laterStart: 0, laterEnd: 2 };
+    expect((await download()).status).toBe(503);
+    proxy.trouble = null;
+    expect(await (await download()).text()).toBe(chatLines(1)[0]?.slice(1, 10));
+  });
+
   test("a batch says that it waits for the bucket while its input or its journal cannot be read", async () => {
     await using upstream = await startUpstream();
     await using proxy = await startS3Proxy(server.url);

@@ -2,6 +2,7 @@
 import { once } from "node:events";
 import { createServer, type IncomingMessage, request, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { buffer } from "node:stream/consumers";
 import { atTestEnd } from "./leftovers.ts";
 
 const SLOW_DOWN = `<?xml version="1.0" encoding="UTF-8"?>
@@ -23,6 +24,8 @@ export type Trouble =
   | { readonly kind: "cut"; readonly afterBytes: number; readonly beforeBreak?: () => void }
   /** Ends each answer to a read after so many bytes, as if it were whole. */
   | { readonly kind: "short"; readonly afterBytes: number }
+  /** Answers reads of a range with one that begins so many bytes later, or ends so many bytes later. */
+  | { readonly kind: "other_range"; readonly laterStart: number; readonly laterEnd: number }
   /** Sends the content of objects a byte at a time, each after `beforeByte`. */
   | { readonly kind: "trickle"; readonly beforeByte: () => void }
   /** Answers reads of objects with a page of 404, as a proxy does whose server is away. */
@@ -192,6 +195,10 @@ function forward(asked: IncomingMessage, answer: ServerResponse, forwarding: For
     }
     const isShort = trouble?.kind === "short" && method === "GET";
     if (isShort) delete got.headers["content-length"];
+    if (trouble?.kind === "other_range" && got.statusCode === 206) {
+      void move(got, answer, trouble);
+      return;
+    }
     answer.writeHead(got.statusCode ?? 502, got.headers);
     if (trouble?.kind === "cut" || isShort) {
       void cut(got, answer, { ...trouble, ends: isShort });
@@ -225,6 +232,22 @@ async function cut(got: IncomingMessage, answer: ServerResponse, how: Cut) {
     return;
   }
   answer.end();
+}
+
+async function move(
+  got: IncomingMessage,
+  answer: ServerResponse,
+  { laterStart, laterEnd }: Trouble & { readonly kind: "other_range" },
+) {
+  const bytes = (await buffer(got)).subarray(laterStart);
+  const range = got.headers["content-range"]?.replace(
+    /(\d+)-(\d+)/,
+    (_, first, last) => `${Number(first) + laterStart}-${Number(last) + laterEnd}`,
+  );
+  const length = bytes.length + laterEnd;
+  answer.writeHead(206, { ...got.headers, "content-range": range, "content-length": length });
+  answer.write(bytes);
+  answer.end(Buffer.alloc(laterEnd, "?"));
 }
 
 async function trickle(got: IncomingMessage, answer: ServerResponse, beforeByte: () => void) {
