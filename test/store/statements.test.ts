@@ -237,4 +237,41 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
     // The segments alone have more.
     expect(many.pages).toBeLessThan(200);
   });
+
+  test("look up the files of the batches that a search passes, and never read all files", async () => {
+    const plans: string[] = [];
+    const settings = [
+      "shared_preload_libraries=auto_explain,pg_stat_statements",
+      "auto_explain.log_min_duration=0",
+    ];
+    await using explained = (await startPostgres("plans", {
+      settings,
+      onLog: (line) => plans.push(line),
+    }))!;
+    const url = await explained.createDatabase();
+    const clock = systemClock;
+    const opened = await openPostgresStore({ url, poolSize: 2, listens: false, clock });
+    if (!opened.ok) throw new Error(opened.problem);
+    const client = new Client(url);
+    await client.connect();
+    const { batch } = await insertBatch(opened.store);
+    await multiply((text) => client.query(text), "batches", 20_000);
+    await client.query(
+      `insert into files (id, project, purpose, filename, bytes, sha256, blob_key, created_at_ms)
+       select 'file-' || n, 'p', 'batch', 'a', 1, '', 'files/' || n, 1 from generate_series(1, 20000) as n`,
+    );
+    await client.query("analyze");
+    const filter = { status: null, endpoint: null, model: null, createdAtOrAfterMs: null };
+    const search = { ...filter, metadata: {}, search: "nowhere" };
+    await opened.store.listBatches({
+      project: batch.project,
+      limit: 1,
+      after: null,
+      filter: search,
+    });
+    await expect.poll(() => plans.join("\n")).toMatch(/Index Scan using files_id on files/);
+    expect(plans.join("\n")).not.toContain("Seq Scan on files");
+    await client.end();
+    await opened.store.close();
+  });
 });

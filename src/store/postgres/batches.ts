@@ -79,16 +79,17 @@ const folded = (text: SQL): SQL =>
  */
 const READABLE_METADATA = sql`regexp_replace(metadata::text, '(?<!\\\\)((?:\\\\\\\\)*)\\\\u(?:0000|d[89a-f][0-9a-f]{2})', '\\1\\\\ufffd', 'g')::json`;
 
+/** The name of the file is no `exists`, for which PostgreSQL would read all files in each step of the list. */
 const hasText = (text: string | null): SQL =>
   text === null
     ? sql`false`
     : sql`(strpos(${batches.id}, ${text}) > 0
         or exists (
           select 1 from json_each_text(${READABLE_METADATA}) as pair where strpos(${folded(sql`pair.value`)}, ${text}) > 0)
-        or exists (
-          select 1 from files
+        or (
+          select strpos(${folded(sql`files.filename`)}, ${text}) > 0 from files
           where files.id = ${batches.inputFileId} and files.project = ${batches.project}
-            and files.deleted_at_ms is null and strpos(${folded(sql`files.filename`)}, ${text}) > 0))`;
+            and files.deleted_at_ms is null))`;
 
 /** A NUL cannot be a parameter. */
 const hasPair = ([key, value]: [string, string]): SQL =>
