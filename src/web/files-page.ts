@@ -29,12 +29,15 @@ export const filesPage: Page = {
   },
 };
 
-/** Stands outside of what changes, so that an update disturbs no upload. */
+/**
+ * Stands outside of what changes, so that an update disturbs no upload. Without `autocomplete="off"` a browser shows the file of an
+ * upload that was left as chosen on the way back, and choosing it again would be no change.
+ */
 const heading = ({ caller }: Asked): Part => ({
   id: "heading",
   html: html`<div id="heading"><div class="head"><h1>Files</h1></div>${
     caller.scopes.includes("write")
-      ? html`<form id="upload" class="card drop">${uploadFields()}</form>`
+      ? html`<form id="upload" class="card drop" autocomplete="off">${uploadFields()}</form>`
       : ""
   }
 <dialog id="preview" aria-labelledby="preview-title" class="broad"><form method="dialog"><h2 id="preview-title"></h2><pre id="preview-text" tabindex="0"></pre><div class="buttons"><button class="plain" autofocus>Close</button></div></form></dialog></div>`,

@@ -134,6 +134,31 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
     expect((await service.openai.batches.list()).data).toHaveLength(before + 1);
   });
 
+  test("is the one of the form on the way back, where choosing it again is no change", async () => {
+    await saidAbout(await fileOf("back.jsonl", chatLine("back", "Peru")));
+    const create = page.getByRole("button", { name: "Create batch" });
+    await create.click();
+    await page.waitForURL(/batches\/batch_/);
+    const first = page.url();
+    await page.goBack();
+    await page.getByText("1 line, no fault found.").waitFor();
+    await create.click();
+    await page.waitForURL((url) => url.pathname.includes("batch_") && url.href !== first);
+    const [latest] = (await service.openai.batches.list({ limit: 1 })).data;
+    expect(page.url().endsWith(latest?.id ?? "-")).toBe(true);
+  });
+
+  test("before the scripts of the page are there is taken", async () => {
+    const { promise: isChosen, resolve: go } = Promise.withResolvers<void>();
+    await page.route(/new-batch\.js/, (route) => isChosen.then(() => route.continue()));
+    await page.goto(`${service.url}/new`, { waitUntil: "commit" });
+    await page.locator("input[type=file]").setInputFiles(await fileOf("e.csv", "country\nPeru\n"));
+    go();
+    await page.getByText("1 row.").waitFor();
+    expect(await contents()).toEqual(["Peru"]);
+    await page.unrouteAll();
+  });
+
   test("as CSV may have a column that no prompt can name", async () => {
     expect(await chosen("c.csv", "text,a {b}\nPeru,1\n")).toBe("1 row.");
     expect(await contents()).toEqual(["Peru"]);

@@ -160,6 +160,29 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     expect(await visit.leave()).toEqual([expect.stringContaining("ERR_FAILED")]);
   });
 
+  test("a file whose upload was left can be chosen again on the way back, and early", async () => {
+    const page = await visit.openPage("/files");
+    const path = join(folder, "left.jsonl");
+    await writeFile(path, chatLine("left", "Peru"));
+    await page.route(/web\/v1\/files/, () => {});
+    const left = page.waitForRequest(/web\/v1\/files/);
+    await page.locator("input[type=file]").setInputFiles(path);
+    await left;
+    await page.goto(`${service.url}/usage`);
+    await page.unrouteAll();
+    const { promise: isChosen, resolve: go } = Promise.withResolvers<void>();
+    await page.route(/files\.js/, (route) => isChosen.then(() => route.continue()));
+    await page.goBack({ waitUntil: "commit" });
+    // A person sees no file that nothing will be done with.
+    expect(await page.locator("input[type=file]").inputValue()).toBe("");
+    await page.locator("input[type=file]").setInputFiles(path);
+    go();
+    await page.locator("tr", { hasText: "left.jsonl" }).waitFor();
+    await page.unrouteAll();
+    const [file] = (await service.openai.files.list({ limit: 1 })).data;
+    await service.openai.files.delete(file?.id ?? "");
+  });
+
   test("an upload goes on where it was after a reload", async () => {
     const page = await visit.openPage("/files");
     const path = join(folder, "resumed.jsonl");

@@ -18,6 +18,8 @@ function startUpload(form) {
   const input = /** @type {HTMLInputElement} */ (form.querySelector("input[type=file]"));
   takeDrops(/** @type {HTMLElement} */ (form.querySelector(".drop-zone")));
   input.addEventListener("change", () => void uploadChosen(form, input));
+  // A file that was chosen before this script came has no event.
+  if (input.files?.length === 1) void uploadChosen(form, input);
 }
 
 /**

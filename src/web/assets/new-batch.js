@@ -46,6 +46,10 @@ const picker = form.querySelector("input[type=file]");
 if (picker instanceof HTMLInputElement) {
   takeDrops(find(".drop-zone"));
   picker.addEventListener("change", () => void take(picker.files?.[0]));
+  // A file that was chosen before this script came, or that the browser gives back on the way back, has no event.
+  addEventListener("pageshow", () => {
+    if (input === null && picker.files?.length === 1) void take(picker.files[0]);
+  });
   form.addEventListener("input", (event) => {
     if (event.target !== picker) showLines();
   });
