@@ -25,6 +25,7 @@ const MAX_LISTENERS = 300;
 const PROJECTS_AT_LEAST = 4;
 const MAX_LISTENERS_OF_PROJECT = MAX_LISTENERS / PROJECTS_AT_LEAST;
 const POLLS_PER_SECOND = 50;
+/** A page takes a longer silence for a lost connection. It never hears of a comment, so this is an event. */
 const HEARTBEAT_MS = 20_000;
 /** What a slow reader may leave unread. Its page connects again and gets the present state. */
 const MAX_UNREAD_BYTES = 1024 * 1024;
@@ -175,7 +176,7 @@ export class Live {
     const nowMs = this.#deps.clock.elapsedMs();
     for (const listener of poll.listeners) {
       if (Object.keys(changes).length > 0) this.#send(listener, "parts", changes);
-      else if (nowMs - listener.sentAtMs >= HEARTBEAT_MS) this.#write(listener, ":\n\n");
+      else if (nowMs - listener.sentAtMs >= HEARTBEAT_MS) this.#send(listener, "beat", {});
     }
     if (answer.value.isOver) this.#endAll(poll, "over");
     return answer.value.isOver;

@@ -1,4 +1,4 @@
-/** Stands between a server and its database, and does what broken networks do. */
+/** Stands before a server, such as a database, and does what broken networks do. */
 import { connect, createServer, type Socket } from "node:net";
 import { listening } from "./listening.ts";
 

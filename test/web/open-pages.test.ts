@@ -9,6 +9,7 @@ import { submitLines } from "../support/batches.ts";
 import { hasChromium, openChromium } from "../support/browser.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLine } from "../support/service.ts";
+import { TcpProxy } from "../support/tcp-proxy.ts";
 
 const HOUR_MS = 3_600_000;
 
@@ -63,6 +64,25 @@ describe.skipIf(!hasChromium())("an open page", () => {
     );
     await page.goto(url);
     await sign.getByText("Not live").waitFor();
+  });
+
+  test("says that it is not live where its network loses every packet, and goes on when it comes back", async () => {
+    await using server = serve("0");
+    const url = await server.listening();
+    const proxy = await TcpProxy.before(url);
+    const page = await (await browser.newContext()).newPage();
+    await page.clock.install();
+    await page.goto(proxy.urlOf(url));
+    const sign = page.locator("#live");
+    await sign.getByText("Live", { exact: true }).waitFor();
+    proxy.network = "silent";
+    // A minute without an event, and the time that another connection has.
+    for (const passed of ["01:00", "00:05"]) await page.clock.fastForward(passed);
+    await sign.getByText("Not live").waitFor();
+    const { id } = await submit(url);
+    proxy.network = "well";
+    await page.locator(`a[href$="${id}"]`).first().waitFor();
+    await sign.getByText("Live", { exact: true }).waitFor();
   });
 
   test("is printed without what can only be pressed", async () => {

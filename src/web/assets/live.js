@@ -7,6 +7,8 @@ import { writeTimes } from "./times.js";
 
 /** The announcement of a lost connection waits this long, because most come back at once. */
 const LOST_AFTER_MS = 4_000;
+/** Three times the longest silence of the server. A network that loses every packet ends no connection. */
+const SILENT_AFTER_MS = 60_000;
 const RENEW_EVERY_MS = 10 * 60_000;
 /** What is not in the text of the server: what a script has drawn or is asking, and what a person has typed or chosen. */
 const OWN = ".chart, .kept, form, dialog";
@@ -24,6 +26,8 @@ class Connection {
   #isOver = false;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #lost;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #silent;
 
   /**
    * @param {string} path
@@ -48,9 +52,13 @@ class Connection {
     const source = new EventSource(this.path);
     this.#source = source;
     this.#lose();
+    this.#heard(source);
     // A proxy that holds events back may let the connection through, so only an event is a sign of life.
-    for (const name of ["version", "parts"])
-      source.addEventListener(name, () => this.#say("live", "Live"));
+    for (const name of ["version", "parts", "beat"])
+      source.addEventListener(name, () => {
+        this.#heard(source);
+        this.#say("live", "Live");
+      });
     source.addEventListener("parts", (event) => apply(JSON.parse(event.data)));
     source.addEventListener("version", (event) => renew(event.data));
     source.addEventListener("over", () => this.#end());
@@ -70,6 +78,12 @@ class Connection {
     this.#match();
   }
 
+  /** @param {EventSource} source */
+  #heard(source) {
+    clearTimeout(this.#silent);
+    this.#silent = setTimeout(() => this.#again(source), SILENT_AFTER_MS);
+  }
+
   #end() {
     this.#isOver = true;
     this.#close();
@@ -78,6 +92,7 @@ class Connection {
 
   #close() {
     this.#found();
+    clearTimeout(this.#silent);
     this.#source?.close();
     this.#source = null;
   }
