@@ -9,6 +9,7 @@ import { DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
 import type { Ask } from "./asking.ts";
 import type { Change, ChangeFlags, DeleteFlags, ListFlags, ResultsFlags } from "./batches.ts";
 import type { DeliverFlags } from "./deliveries.ts";
+import { EXIT } from "./exit-codes.ts";
 import { addManual } from "./help.ts";
 import {
   amount,
@@ -255,7 +256,11 @@ function addDeliveries(program: Command, ask: Ask): void {
     examples: [
       ["batchd deliver batch_… lake --format csv --wait", "waits until the files are there"],
     ],
-    waits: true,
+    exitCodes: [
+      [EXIT.done, "the delivery is made, and with --wait the files are there"],
+      [EXIT.error, "the server refused it, or with --wait it failed"],
+      [EXIT.interrupted, "Ctrl-C; the delivery goes on without the command"],
+    ],
   }).action((id: string, location: string, flags: DeliverFlags & ClientFlags) =>
     ask(flags, async (session) =>
       (await import("./deliveries.ts")).deliver(id, { ...flags, location }, session),

@@ -27,6 +27,12 @@ test("the command delivers the results of a batch, waits for them, and lists whe
   expect(refused.stderr).toContain("nowhere");
 });
 
+test("the command ends with the codes of its help, none of which is for batches", async () => {
+  const { stdout } = await runCommand(["deliver", "--help"]);
+  const codes = stdout.slice(stdout.indexOf("Exit codes:"), stdout.indexOf("Environment:"));
+  expect([...codes.matchAll(/^ {2}(\d+) /gm)].map(([, code]) => code)).toEqual(["0", "1", "130"]);
+});
+
 test("the command waits for a delivery while its server is away, and makes no second one", async () => {
   await using share = await startShare();
   const { service } = share;
