@@ -6,7 +6,7 @@ import { printable } from "../printable.ts";
 import { complain, note, say, sayJson, sayTable } from "../terminal/terminal.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
-import { isPassing } from "./server.ts";
+import { isPassing, LOOK_TIMEOUT_MS } from "./server.ts";
 import type { Session } from "./session.ts";
 import { date } from "./words.ts";
 
@@ -59,7 +59,7 @@ async function ended(
     await sleep(clock, ASK_EVERY_MS, signal);
     if (signal.aborted) break;
     try {
-      latest = await server.openai.get<DeliveryObject>(path);
+      latest = await server.openai.get<DeliveryObject>(path, { timeout: LOOK_TIMEOUT_MS });
       trouble = "";
     } catch (error) {
       if (signal.aborted) break;

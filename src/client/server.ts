@@ -19,6 +19,8 @@ import { shellWord } from "./words.ts";
 const MAX_RETRIES = 2;
 /** An answer may take long to begin: an upload is checked, and a long poll waits. */
 export const TIMEOUT_MS = 600_000;
+/** A wait asks for one object again and again. Without an answer the connection may be a dead one, and the next try has another. */
+export const LOOK_TIMEOUT_MS = 30_000;
 /** A refusal of batchd is shorter. */
 const MESSAGE_MAX_CHARACTERS = 2_000;
 
@@ -49,7 +51,7 @@ export class Server {
     return ["batchd", ...words, ...flag].map(shellWord).join(" ");
   }
 
-  batch(id: string, options: { signal?: AbortSignal; maxRetries?: number } = {}) {
+  batch(id: string, options: { signal?: AbortSignal; maxRetries?: number; timeout?: number } = {}) {
     return this.openai.get<ShownBatch>(`/batches/${encodeURIComponent(id)}`, options);
   }
 

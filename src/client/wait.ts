@@ -9,7 +9,7 @@ import { follow } from "./follow.ts";
 import { assertReadable, assertWritable } from "./output.ts";
 import { jsonView, openView } from "./progress.ts";
 import { writeBoth, writeResults } from "./results.ts";
-import { isPassing, type Server } from "./server.ts";
+import { isPassing, LOOK_TIMEOUT_MS, type Server } from "./server.ts";
 import type { Session } from "./session.ts";
 import {
   costOf,
@@ -64,7 +64,7 @@ export async function watch(
   const isJson = flags.json === true;
   const batch = await follow({
     // The loop has tries of its own, and shows them.
-    read: () => server.batch(id, { signal, maxRetries: 0 }),
+    read: () => server.batch(id, { signal, maxRetries: 0, timeout: LOOK_TIMEOUT_MS }),
     passing: (error) => (isPassing(error) ? server.explain(error) : null),
     view: isJson ? jsonView(sayJson) : openView(clock),
     clock,
