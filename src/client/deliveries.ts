@@ -82,12 +82,15 @@ export async function listDeliveries(
   { json }: { readonly json?: boolean },
   { server }: Session,
 ): Promise<number> {
-  const { data } = await server.extension(WHAT, id, (batch) =>
-    server.page<DeliveryObject>(`${batch}/deliveries`, { limit: 100 }),
-  );
-  if (json) for (const each of data) sayJson(each);
-  else if (data.length === 0) note("No deliveries. batchd deliver BATCH LOCATION makes one.");
-  else sayTable(["ID", "TO", "STATUS", "CREATED", "ADDRESS"], data.map(rowOf));
+  const deliveries = await server.extension(WHAT, id, async (batch) => {
+    const all: DeliveryObject[] = [];
+    const path = `${batch}/deliveries`;
+    for await (const each of server.list<DeliveryObject>(path, { limit: 100 })) all.push(each);
+    return all;
+  });
+  if (json) for (const each of deliveries) sayJson(each);
+  else if (deliveries.length === 0) note("No deliveries. batchd deliver BATCH LOCATION makes one.");
+  else sayTable(["ID", "TO", "STATUS", "CREATED", "ADDRESS"], deliveries.map(rowOf));
   return EXIT.done;
 }
 

@@ -27,6 +27,23 @@ test("the command delivers the results of a batch, waits for them, and lists whe
   expect(refused.stderr).toContain("nowhere");
 });
 
+test("the command lists all deliveries of a batch, although a page of the list has a hundred", async () => {
+  const all = Array.from({ length: 101 }, (_, n) => `dlv_${n}`);
+  const made = { object: "delivery", status: "delivered", batch_id: "batch_1", location: "share" };
+  // The same list as the server has it, of more deliveries than a test can wait for.
+  const server = createServer(({ url }, answer) => {
+    const after = new URL(url ?? "", "http://localhost").searchParams.get("after");
+    const from = after === null ? 0 : all.indexOf(after) + 1;
+    const data = all.slice(from, from + 100).map((each) => ({ ...made, id: each }));
+    const page = { object: "list", data, has_more: from + 100 < all.length };
+    answer.setHeader("content-type", "application/json").end(JSON.stringify(page));
+  });
+  const url = `http://127.0.0.1:${await listening(server)}/v1`;
+  const { stdout } = await runCommand(["deliveries", "batch_1", "--json", "--url", url]);
+  const lines = stdout.trimEnd().split("\n");
+  expect(lines.map((line) => JSON.parse(line).id)).toEqual(all);
+});
+
 test("the command ends with the codes of its help, none of which is for batches", async () => {
   const { stdout } = await runCommand(["deliver", "--help"]);
   const codes = stdout.slice(stdout.indexOf("Exit codes:"), stdout.indexOf("Environment:"));
