@@ -7,7 +7,7 @@ import { writeTimes } from "./times.js";
 
 /** The announcement of a lost connection waits this long, because most come back at once. */
 const LOST_AFTER_MS = 4_000;
-/** Three times the longest silence of the server. A network that loses every packet ends no connection. */
+/** Some three times the longest silence of the server. A network that loses every packet ends no connection. */
 const SILENT_AFTER_MS = 60_000;
 const RENEW_EVERY_MS = 10 * 60_000;
 /** What is not in the text of the server: what a script has drawn or is asking, and what a person has typed or chosen. */
