@@ -148,6 +148,16 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
     expect(page.url().endsWith(latest?.id ?? "-")).toBe(true);
   });
 
+  test("is read anew when it was corrected and is chosen again", async () => {
+    const path = await fileOf("corrected.jsonl", "{");
+    expect(await saidAbout(path)).toContain("Line 1: The line is not a JSON object.");
+    await writeFile(path, chatLine("corrected", "Peru"));
+    await page.locator("input[type=file]").setInputFiles(path);
+    await page.getByText("1 line, no fault found.").waitFor();
+    await page.getByRole("button", { name: "Create batch" }).click();
+    await page.waitForURL(/batches\/batch_/);
+  });
+
   test("before the scripts of the page are there is taken", async () => {
     const { promise: isChosen, resolve: go } = Promise.withResolvers<void>();
     await page.route(/new-batch\.js/, (route) => isChosen.then(() => route.continue()));

@@ -33,6 +33,13 @@ const fieldOf = (name) => String(new FormData(form).get(name) ?? "").trim();
 let input = null;
 
 /**
+ * The file that was looked at last.
+ *
+ * @type {File | undefined}
+ */
+let latest;
+
+/**
  * The input that the server has, and what made its lines. Where the batch is refused, or the answer is lost, the next try
  * sends it no second time.
  *
@@ -45,11 +52,14 @@ const endpointField = () => /** @type {HTMLSelectElement} */ (find("select[name=
 const picker = form.querySelector("input[type=file]");
 if (picker instanceof HTMLInputElement) {
   takeDrops(find(".drop-zone"));
-  picker.addEventListener("change", () => void take(picker.files?.[0]));
+  const look = () => {
+    if (picker.files?.[0] !== latest) void take(picker.files?.[0]);
+  };
+  picker.addEventListener("change", look);
+  // A file that was corrected and is chosen again under its name is no change to the browser, which says that nothing was chosen.
+  picker.addEventListener("cancel", look);
   // A file that was chosen before this script came, or that the browser gives back on the way back, has no event.
-  addEventListener("pageshow", () => {
-    if (input === null && picker.files?.length === 1) void take(picker.files[0]);
-  });
+  addEventListener("pageshow", look);
   form.addEventListener("input", (event) => {
     if (event.target !== picker) showLines();
   });
@@ -62,6 +72,7 @@ form.addEventListener("submit", (event) => {
 
 /** @param {File | undefined} file */
 async function take(file) {
+  latest = file;
   input = null;
   find("#template").hidden = true;
   showFault("");
