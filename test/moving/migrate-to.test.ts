@@ -16,7 +16,7 @@ import { query, sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { startS3Proxy } from "../support/s3-proxy.ts";
-import { hasS3Server, type S3Server, startS3Server } from "../support/s3-server.ts";
+import { hasS3Server, newPrefix, type S3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines, type ResultRow } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -82,10 +82,12 @@ async function expectEveryLineOnce(running: Running, id: string): Promise<void> 
 }
 
 /** Creates a batch and kills the server when a part of it is in the journal. */
-async function killHalfWay(running: Running): Promise<string> {
+async function killHalfWay(running: Running, upstream: TestUpstream): Promise<string> {
+  upstream.holdAfter(upstream.total + LINES / 2);
   const id = await submit(running, LINES);
   await running.batchd.loggedLike(new RegExp(`"batch":"${id}".*"event":"journal.flushed"`));
   await running.batchd.kill();
+  upstream.release();
   return id;
 }
 
@@ -136,7 +138,7 @@ describe.skipIf(postgres === null || !hasS3Server())("an installation that moves
     const addPart = (part: string) =>
       running.openai.uploads.parts.create(uploadId, { data: new File([part], "part") });
     const { id: firstPart } = await addPart(text.slice(0, 500));
-    const halfId = await killHalfWay(running);
+    const halfId = await killHalfWay(running, upstream);
     const sentBefore = requestsTo(upstream);
 
     const databaseUrl = await postgres!.createEmptyDatabase();
@@ -171,7 +173,7 @@ describe.skipIf(postgres === null || !hasS3Server())("an installation that moves
 
     // A server on PostgreSQL and S3 writes to no folder.
     expect(existsSync(join(dir.path, "unused"))).toBe(false);
-    const laterId = await killHalfWay(running);
+    const laterId = await killHalfWay(running, upstream);
     await claimsEnded(databaseUrl);
     await moveWell(["--config", toConfig, "--storage", second], env);
     const back = { ...common, data_dir: second };
@@ -194,9 +196,9 @@ describe.skipIf(postgres === null || !hasS3Server())("an installation that moves
     const fromConfig = configFile({ folder: dir.path, name: "from", values });
     let running = await serve(fromConfig);
     for (let n = 0; n < 10; n++) await upload(running, 3);
-    const id = await killHalfWay(running);
+    const id = await killHalfWay(running, upstream);
 
-    const storage = server.storage({ prefix: "killed/", endpoint: proxy.url });
+    const storage = server.storage({ prefix: newPrefix(), endpoint: proxy.url });
     const databaseUrl = await postgres!.createEmptyDatabase();
     const target = { upstreams, storage, database_url: databaseUrl };
     const toConfig = configFile({ folder: dir.path, name: "to", values: target });
