@@ -53,8 +53,8 @@ const TABLES = {
   projects,
 };
 
-/** PostgreSQL takes 65,535 values in a statement, and the widest table has some 40 columns. */
-const INSERTED_AT_ONCE = 1_000;
+/** PostgreSQL takes 65,535 values in a statement. The widest table has 61 columns, and may get twice as many. */
+const INSERTED_AT_ONCE = 500;
 
 interface CopyingOptions {
   /** The name of this process on its connections. */
