@@ -16,6 +16,7 @@ interface PlaceLimits {
 export class Places {
   readonly #limits: PlaceLimits;
   readonly #counts = new Map<string, number>();
+  #total = 0;
 
   constructor(limits: PlaceLimits) {
     this.#limits = limits;
@@ -24,18 +25,19 @@ export class Places {
   /** Takes a place until the returned object is disposed of. */
   take(project: string): Disposable {
     const counts = this.#counts;
-    const total = counts.values().reduce((sum, count) => sum + count, 0);
     const own = counts.get(project) ?? 0;
-    const free = this.#limits.total - total;
+    const free = this.#limits.total - this.#total;
     if (free <= 0 || own >= Math.min(this.#limits.ofProject, Math.max(1, free))) {
       throw new PublicError("unavailable", this.#limits.message, { retryAfterMs: RETRY_MS });
     }
     counts.set(project, own + 1);
+    this.#total += 1;
     let isReleased = false;
     return {
-      [Symbol.dispose]() {
+      [Symbol.dispose]: () => {
         if (isReleased) return;
         isReleased = true;
+        this.#total -= 1;
         const left = (counts.get(project) ?? 1) - 1;
         if (left > 0) counts.set(project, left);
         else counts.delete(project);

@@ -26,6 +26,7 @@ import { type InteractiveRoutesDeps, mountInteractive } from "./interactive.ts";
 import { mountKeys } from "./keys.ts";
 import { type LineRoutesDeps, mountLines } from "./lines.ts";
 import { mountModels } from "./models.ts";
+import { limitOpenRequests, type OpenRequestsDeps } from "./open-requests.ts";
 import { mountOps, type OpsDeps } from "./ops.ts";
 import { canonicalPath, pathOf } from "./path.ts";
 import { mountProgress, type ProgressRoutesDeps } from "./progress.ts";
@@ -47,6 +48,7 @@ export type AppDeps = AuditDeps &
   FileRoutesDeps &
   InteractiveRoutesDeps &
   LineRoutesDeps &
+  OpenRequestsDeps &
   OpsDeps &
   ProgressRoutesDeps &
   RateLimitDeps &
@@ -74,6 +76,7 @@ export function createApp(deps: AppDeps): App {
   app.use(guardSites(deps));
   app.use("/v1/*", auditRequests(deps));
   app.use("/v1/*", authenticate(deps.callers));
+  app.use("/v1/*", limitOpenRequests(deps));
   app.use("/v1/*", limitRequests(deps));
   app.use("/v1/*", async (c, next) => {
     c.set("memory", deps.memory);

@@ -59,6 +59,7 @@ export async function listen(
   const answers: Answers = new WeakMap();
   const listener = requestListener(app, answers, (incoming) => {
     drainRequest(incoming, clock);
+    if (connections.has(incoming.socket)) connections.set(incoming.socket, clock.elapsedMs());
     // While the server closes, the connection would otherwise be kept for its next request.
     if (!server.listening) server.closeIdleConnections();
   });
@@ -123,7 +124,7 @@ const REFUSAL_MS = 1_000;
 const REFUSAL_RETRY_MS = 1_000;
 /**
  * While connections are scarce, a client must send its first byte within the first time and its headers within the
- * second.
+ * second. A client that has its answer must have sent the rest of its request within the first.
  */
 const SILENT_MS = 1_000;
 const FIRST_HEADERS_MS = 5_000;
@@ -142,15 +143,21 @@ function refuseConnection(socket: Socket, clock: Clock): void {
   socket.once("close", cancel);
 }
 
-/** Closes connections that have not sent a request in time, to make room for the next client. */
+/**
+ * Closes connections that have not sent a request in time, or still send one that has its answer, to make room for the next
+ * client.
+ */
 function closeUnused(connections: Connections, answers: Answers, nowMs: number): void {
-  for (const [socket, openedAtMs] of connections) {
-    const allowedMs = socket.bytesRead === 0 ? SILENT_MS : FIRST_HEADERS_MS;
-    if (!answers.has(socket) && nowMs - openedAtMs > allowedMs) socket.destroy();
+  for (const [socket, sinceMs] of connections) {
+    const answer = answers.get(socket);
+    const isDrained = answer?.closed === true && !answer.req.complete;
+    if (answer !== undefined && !isDrained) continue;
+    const allowedMs = isDrained || socket.bytesRead === 0 ? SILENT_MS : FIRST_HEADERS_MS;
+    if (nowMs - sinceMs > allowedMs) socket.destroy();
   }
 }
 
-/** The connections, each with the time at which it was opened, as elapsed time. */
+/** The connections, each with the time at which it was opened or had its last answer, as elapsed time. */
 type Connections = Map<Socket, number>;
 
 /** A pipeline to an answer adds seven listeners of its close to four others. Node warns of more than ten. */

@@ -113,7 +113,10 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   const app = makeApp(deps);
   const web =
     role === "worker" ? null : mountWeb(app, { store, audit, clock, log, callers: access });
-  const listening = await listen(app, config.server, { ...planFor(config), clock });
+  const listening = await listen(app, config.server, {
+    maxConnections: deps.maxConnections,
+    clock,
+  });
   if (!listening.ok) return listening;
   const closeGraceMs = Math.max(drainGraceMs, CLOSE_GRACE_MS);
   closers.add("http", () => listening.close(closeGraceMs));

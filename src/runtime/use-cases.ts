@@ -235,7 +235,11 @@ function newInteractive(parts: Parts): Interactive {
 }
 
 /** The use cases, and what HTTP needs beside them. */
-export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
+export function appDeps(
+  parts: Parts,
+  engine: Engine,
+  { access, maxConnections }: { readonly access: Access; readonly maxConnections: number },
+): AppDeps {
   const { store, blobs, intents, upstreams, fleet, memory, audit, projects } = parts;
   const { clock, log, metrics, tracing, configNow } = parts;
   const batches = newBatches(parts, engine);
@@ -250,6 +254,7 @@ export function appDeps(parts: Parts, engine: Engine, access: Access): AppDeps {
   const storing = { ...inStore, rulesOf, bytesUnderWay, ...sizes, nudge };
   const files = new Files({ ...storing, tracing, projects });
   return {
+    maxConnections,
     files,
     tables: new Tables({ files }),
     copiedInputs: new CopiedInputs({

@@ -80,7 +80,8 @@ export async function openWork(options: RuntimeOptions, closers: Closers) {
   };
   closers.add("engine", drain);
   const access = await openAccess(parts, { role, closers });
-  const deps = appDeps(parts, engine, access);
+  const { maxConnections } = planFor(config);
+  const deps = appDeps(parts, engine, { access, maxConnections });
   const reconfigure = (next: Config) => {
     current = next;
     parts.upstreams.reconfigure(fitted(next));

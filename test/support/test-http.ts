@@ -174,6 +174,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     passedLines: (batch, query) => passedLines(batch, query, { store, blobs }),
   });
   const app = createApp({
+    maxConnections: Number.POSITIVE_INFINITY,
     files,
     tables: new Tables({ files }),
     copiedInputs: new CopiedInputs({
