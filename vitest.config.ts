@@ -148,7 +148,7 @@ export default defineConfig(({ mode }) => {
       // Real processes: some tests send signals, count sockets or watch memory.
       pool: "forks",
       // Many tests wait for servers and leases most of the time, so there are more of them than processors.
-      maxWorkers: Math.max(4, availableParallelism()),
+      maxWorkers: Math.max(6, availableParallelism()),
       sequence: { sequencer: LongestFirst },
       retry: process.env["CI"] ? 1 : 0,
       reporters: ["default", new SecondTries()],
