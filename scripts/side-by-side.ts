@@ -14,39 +14,31 @@ const [first, ...waiting] = process.argv.slice(2);
 if (first === undefined) throw new Error("there is no script to run");
 const failed: string[] = [];
 
-async function runInSight(script: string): Promise<void> {
-  process.stdout.write(`begins: npm run ${script}\n`);
-  const child = spawn(`npm run ${script}`, {
-    shell: true,
-    stdio: ["ignore", "inherit", "inherit"],
-  });
-  const [code] = await once(child, "close");
-  if (code !== 0) failed.push(script);
-}
-
-/** Holds the output back until `inSight` has ended. */
-async function runBehind(script: string, inSight: Promise<void>): Promise<void> {
+/** Shows the output as it comes, or returns it. */
+async function run(script: string, { isHeld }: { readonly isHeld: boolean }): Promise<string> {
   process.stdout.write(`begins: npm run ${script}\n`);
   // Both streams go into one, so that the lines stay in their order.
   const child = spawn(`npm run ${script} 2>&1`, {
     shell: true,
-    stdio: ["ignore", "pipe", "inherit"],
+    stdio: ["ignore", isHeld ? "pipe" : "inherit", "inherit"],
   });
-  const [output, [code]] = await Promise.all([text(child.stdout), once(child, "close")]);
+  const output = child.stdout === null ? "" : text(child.stdout);
+  const [held, [code]] = await Promise.all([output, once(child, "close")]);
   if (code !== 0) failed.push(script);
-  void inSight.then(() => process.stdout.write(output));
+  return held;
 }
 
-async function runWaiting(inSight: Promise<void>): Promise<void> {
+const firstEnded = run(first, { isHeld: false });
+
+async function runWaiting(): Promise<void> {
   for (let script = waiting.shift(); script !== undefined; script = waiting.shift()) {
-    await runBehind(script, inSight);
+    const output = await run(script, { isHeld: true });
+    void firstEnded.then(() => process.stdout.write(output));
   }
 }
 
-const inSight = runInSight(first);
-const others = Array.from({ length: Math.max(2, availableParallelism()) - 1 }, () =>
-  runWaiting(inSight),
-);
-await Promise.all([inSight.then(() => runWaiting(inSight)), ...others]);
+const otherCount = Math.max(2, availableParallelism()) - 1;
+const others = Array.from({ length: otherCount }, runWaiting);
+await Promise.all([firstEnded.then(runWaiting), ...others]);
 for (const script of failed) process.stderr.write(`FAILED: npm run ${script}\n`);
 process.exitCode = failed.length > 0 ? 1 : 0;

@@ -58,16 +58,16 @@ export async function* passedLines(
 ): AsyncGenerator<PassedLine> {
   const placed = placedLines(batch, { ...query, maxRowBytes: MAX_PASSED_ROW_BYTES }, deps);
   for await (const { number, row } of placed) {
-    const again = () => placeInFile(batch, { kind: query.kind, number }, deps);
-    const passed = Buffer.isBuffer(row) ? row : piecesOf(row, again, deps.blobs);
+    const placeNow = () => placeInFile(batch, { kind: query.kind, number }, deps);
+    const passed = Buffer.isBuffer(row) ? row : piecesOf(row, placeNow, deps.blobs);
     yield { number, bytes: rowBytes(row), row: passed };
   }
 }
 
-/** Yields the bytes of a row. Asks for its place again where its blob is gone, as a journal is once the batch has ended. */
+/** Yields the bytes of a row. Asks where it is now if its blob is gone, as a journal is once the batch has ended. */
 async function* piecesOf(
   place: RowPlace,
-  again: () => Promise<RowPlace | null>,
+  placeNow: () => Promise<RowPlace | null>,
   blobs: BlobReader,
 ): AsyncGenerator<Buffer> {
   let hasBegun = false;
@@ -78,7 +78,7 @@ async function* piecesOf(
     }
     return;
   } catch (error) {
-    const moved = !hasBegun && isBlobLost(error) ? await again() : null;
+    const moved = !hasBegun && isBlobLost(error) ? await placeNow() : null;
     if (moved === null) throw error;
     yield* piecesAt(moved, blobs);
   }
@@ -133,14 +133,25 @@ export async function* placedLines(
       }
       return;
     } catch (error) {
-      const isNoticed = error instanceof SegmentLost || error instanceof JournalOver;
-      if (!isNoticed && (isFinal(current.status) || !isBlobLost(error))) throw error;
-      const found: Batch | null = await deps.store.findBatch(current);
-      // The rows of a large chunk are read one by one, and the journal goes with the end of the batch. Before that, it is damaged.
-      if (!isNoticed && found !== null && !isFinal(found.status)) throw error;
-      current = found;
+      current = await afterLoss(current, error, deps.store);
     }
   }
+}
+
+/**
+ * Returns the batch as it is now, null once it was deleted, where its journal was lost to a reader. Throws any other error, and
+ * the loss of a row before the end of the batch, which is damage: the rows of a large chunk are read one by one.
+ */
+async function afterLoss(
+  batch: Batch,
+  error: unknown,
+  store: FinishedLinesDeps["store"],
+): Promise<Batch | null> {
+  if (error instanceof SegmentLost || error instanceof JournalOver) return store.findBatch(batch);
+  if (isFinal(batch.status) || !isBlobLost(error)) throw error;
+  const found = await store.findBatch(batch);
+  if (found !== null && !isFinal(found.status)) throw error;
+  return found;
 }
 
 class SegmentLost extends Error {}

@@ -150,9 +150,9 @@ function refuseConnection(socket: Socket, clock: Clock): void {
 function closeUnused(connections: Connections, answers: Answers, nowMs: number): void {
   for (const [socket, sinceMs] of connections) {
     const answer = answers.get(socket);
-    const isDrained = answer?.closed === true && !answer.req.complete;
-    if (answer !== undefined && !isDrained) continue;
-    const allowedMs = isDrained || socket.bytesRead === 0 ? SILENT_MS : FIRST_HEADERS_MS;
+    const isDraining = answer?.closed === true && !answer.req.complete;
+    if (answer !== undefined && !isDraining) continue;
+    const allowedMs = isDraining || socket.bytesRead === 0 ? SILENT_MS : FIRST_HEADERS_MS;
     if (nowMs - sinceMs > allowedMs) socket.destroy();
   }
 }

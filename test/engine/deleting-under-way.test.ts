@@ -3,15 +3,14 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { afterAll, afterEach, expect, test } from "vitest";
-import { openStorage } from "../../src/runtime/storage.ts";
 import { createBatch } from "../support/batches.ts";
 import { derive } from "../support/derived.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { GatedBlobs } from "../support/gated-blobs.ts";
+import { blobsAround, GatedBlobs } from "../support/gated-blobs.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-let blobs: GatedBlobs;
+const wrapped = blobsAround(GatedBlobs);
 const upstream = forAllTests(await startUpstream());
 const service = forAllTests(
   await startTestService({
@@ -20,14 +19,10 @@ const service = forAllTests(
       engine: { stop_grace_seconds: 0 },
       prices: [{ model: "*", per_request: "1", currency: "EUR" }],
     },
-    openStorage: async (config, deps) => {
-      const opened = await openStorage(config, deps);
-      if (!opened.ok) return opened;
-      blobs = new GatedBlobs(opened.blobs);
-      return { ...opened, blobs };
-    },
+    openStorage: wrapped.open,
   }),
 );
+const blobs = wrapped.blobs();
 afterAll(() => upstream.release());
 
 /** Every third line fails. */

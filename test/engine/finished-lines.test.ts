@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
-import { openStorage } from "../../src/runtime/storage.ts";
+import { blobsAround } from "../support/gated-blobs.ts";
 import { HeldRead } from "../support/held-read.ts";
 import { startReplicas } from "../support/replicas.ts";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
@@ -128,24 +128,19 @@ test.each([
 ] as const)(
   "a reader gets %s, %s, when the journal goes with the end of the batch",
   async (_, __, prompts, hold) => {
-    const opened: { blobs: HeldRead | null } = { blobs: null };
+    const wrapped = blobsAround(HeldRead);
     await using upstream = await startUpstream();
     await using service = await startTestService({
       upstreamUrl: upstream.url,
       config: { engine: { stop_grace_seconds: 0 } },
-      openStorage: async (dataDir, closers) => {
-        const storage = await openStorage(dataDir, closers);
-        if (!storage.ok) return storage;
-        opened.blobs = new HeldRead(storage.blobs);
-        return { ...storage, blobs: opened.blobs };
-      },
+      openStorage: wrapped.open,
     });
     const lines = [...prompts, "[[hang]]"].map((prompt, i) => chatLine(`line-${i}`, prompt));
     const { id } = await service.submit(lines);
     const completed = async () =>
       (await service.openai.batches.retrieve(id)).request_counts?.completed;
     await expect.poll(completed).toBe(prompts.length);
-    const held = opened.blobs as HeldRead;
+    const held = wrapped.blobs();
     held[hold]("journal/");
     const reading = read(service, id, "output");
     await held.reached.promise;

@@ -1,8 +1,7 @@
 /** Lines of an ended batch run again as a batch of their own, whose results may be merged with those of the first. */
 import { expect, test } from "vitest";
-import { openStorage } from "../../src/runtime/storage.ts";
 import { type DerivedBatch, derive, look } from "../support/derived.ts";
-import { GatedBlobs } from "../support/gated-blobs.ts";
+import { blobsAround, GatedBlobs } from "../support/gated-blobs.ts";
 import { HeldRead } from "../support/held-read.ts";
 import { chatLine, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -101,16 +100,11 @@ test("in a chain of twenty merged retries, each has the row of every line once a
 });
 
 test("a follower of a merged retry misses no line when the retry ends, and its source goes, while it reads", async () => {
-  const opened: { blobs: HeldRead | null } = { blobs: null };
+  const wrapped = blobsAround(HeldRead);
   await using upstream = await startUpstream();
   await using service = await startTestService({
     upstreamUrl: upstream.url,
-    openStorage: async (dataDir, closers) => {
-      const storage = await openStorage(dataDir, closers);
-      if (!storage.ok) return storage;
-      opened.blobs = new HeldRead(storage.blobs);
-      return { ...storage, blobs: opened.blobs };
-    },
+    openStorage: wrapped.open,
   });
   const contents = ["Say 1", "Say 2", "[[status 400 x1]] Say 3", "[[status 400 x1]] Say 4"];
   const first = await service.run(contents.map((content, i) => chatLine(`line-${i + 1}`, content)));
@@ -119,7 +113,7 @@ test("a follower of a merged retry misses no line when the retry ends, and its s
   const { batch } = await derive(service, from, { x_batchd: { from, sample: 1 } });
   const pausedFor = async () => (await look(service, batch.id)).x_batchd.paused?.reason;
   await expect.poll(pausedFor).toBe("sample");
-  const held = opened.blobs as HeldRead;
+  const held = wrapped.blobs();
   held.hold(`files/${source}`);
   const headers = { accept: "text/event-stream" };
   const following = fetch(`${service.url}/v1/batches/${batch.id}/output`, { headers });
@@ -225,17 +219,12 @@ test("an Idempotency-Key makes one retry, and the quotas of the project hold", a
 
 test("a merged retry that is cancelled before it starts has no results, and its retry has all lines", async () => {
   await using upstream = await startUpstream();
-  const gated: GatedBlobs[] = [];
+  const wrapped = blobsAround(GatedBlobs);
   await using service = await startTestService({
     upstreamUrl: upstream.url,
-    openStorage: async (config, deps) => {
-      const opened = await openStorage(config, deps);
-      if (!opened.ok) return opened;
-      gated.push(new GatedBlobs(opened.blobs));
-      return { ...opened, blobs: gated[0]! };
-    },
+    openStorage: wrapped.open,
   });
-  const blobs = gated[0]!;
+  const blobs = wrapped.blobs();
   const first = await service.run(inputLines.slice(0, 6));
   blobs.puts.close("files/");
   const from = { batch: first.id, lines: "failed", merge: true };

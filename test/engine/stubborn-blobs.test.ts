@@ -5,11 +5,10 @@ import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import OpenAI from "openai";
 import { expect, test } from "vitest";
-import { openStorage } from "../../src/runtime/storage.ts";
 import type { LoggedEvent } from "../support/events.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { pathsBelow } from "../support/files-below.ts";
-import { GatedBlobs } from "../support/gated-blobs.ts";
+import { blobsAround, GatedBlobs } from "../support/gated-blobs.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -73,24 +72,19 @@ class StubbornBlobs extends GatedBlobs {
 
 test("bytes that cannot be removed keep their rows, so that the next sweep removes them", async () => {
   const clock = new FakeClock();
-  const opened: { blobs: StubbornBlobs | null } = { blobs: null };
+  const wrapped = blobsAround(StubbornBlobs);
   await using upstream = await startUpstream();
   await using service = await startTestService({
     clock,
     upstreamUrl: upstream.url,
-    openStorage: async (dataDir, closers) => {
-      const storage = await openStorage(dataDir, closers);
-      if (!storage.ok) return storage;
-      opened.blobs = new StubbornBlobs(storage.blobs);
-      return { ...storage, blobs: opened.blobs };
-    },
+    openStorage: wrapped.open,
   });
   const { id, input_file_id } = await service.run(chatLines(2));
   await service.openai.files.delete(input_file_id);
   await service.events.reached("sweep.failed", { thing: id });
   while (!service.events.all.some((each) => isAbout(each, input_file_id))) await setImmediate();
 
-  opened.blobs?.relent();
+  wrapped.blobs().relent();
   clock.advance(60_000);
   await service.events.reached("journal.removed", { batch: id });
   await service.events.reached("file.removed", { file: input_file_id });

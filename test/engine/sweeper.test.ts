@@ -7,11 +7,10 @@ import { expect, test } from "vitest";
 import { BlobIntents } from "../../src/blobs/blob-intents.ts";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { sweep, sweepOrphans } from "../../src/engine/sweeper.ts";
-import { openStorage } from "../../src/runtime/storage.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
 import { Events } from "../support/events.ts";
 import { FakeClock } from "../support/fake-clock.ts";
-import { GatedBlobs } from "../support/gated-blobs.ts";
+import { blobsAround, GatedBlobs } from "../support/gated-blobs.ts";
 import { startHeldBatch } from "../support/held-batch.ts";
 import { HEARTBEAT_MS, startReplicas } from "../support/replicas.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
@@ -316,26 +315,21 @@ test("a file that takes longer to store than its intent lasts is no garbage to a
 
 test("an upload that a machine has slept through, beyond its intent, is no garbage to its own server", async () => {
   const clock = new FakeClock();
-  const opened: { blobs: GatedBlobs | null } = { blobs: null };
+  const wrapped = blobsAround(GatedBlobs);
   await using service = await startTestService({
     clock,
-    openStorage: async (config, deps) => {
-      const storage = await openStorage(config, deps);
-      if (!storage.ok) return storage;
-      opened.blobs = new GatedBlobs(storage.blobs);
-      return { ...storage, blobs: opened.blobs };
-    },
+    openStorage: wrapped.open,
   });
   const others = [await service.upload(chatLines(1)), await service.upload(chatLines(1))];
-  opened.blobs?.puts.close("files/");
+  wrapped.blobs().puts.close("files/");
   const uploading = service.upload(chatLines(3));
-  await opened.blobs?.puts.reached();
+  await wrapped.blobs().puts.reached();
   clock.setBy(HOUR_MS);
   // Each deletion begins a sweep, so at the end of the second one a whole sweep is over.
   for (const file of others) {
     await service.openai.files.delete(file);
     await service.events.reached("file.removed", { file });
   }
-  opened.blobs?.puts.open();
+  wrapped.blobs().puts.open();
   expect(await service.text(await uploading)).toContain("line-3");
 });

@@ -252,7 +252,10 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
     const clock = systemClock;
     const opened = await openPostgresStore({ url, poolSize: 2, listens: false, clock });
     if (!opened.ok) throw new Error(opened.problem);
+    await using ends = new AsyncDisposableStack();
+    ends.defer(() => opened.store.close());
     const client = new Client(url);
+    ends.defer(() => client.end());
     await client.connect();
     const { batch } = await insertBatch(opened.store);
     await multiply((text) => client.query(text), "batches", 20_000);
@@ -271,7 +274,5 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
     });
     await expect.poll(() => plans.join("\n")).toMatch(/Index Scan using files_id on files/);
     expect(plans.join("\n")).not.toContain("Seq Scan on files");
-    await client.end();
-    await opened.store.close();
   });
 });

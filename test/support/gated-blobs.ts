@@ -9,6 +9,8 @@ import type {
   LinkHeaders,
   WriteHints,
 } from "../../src/blobs/blobs.ts";
+import { openStorage } from "../../src/runtime/storage.ts";
+import type { ServiceOptions } from "./service.ts";
 import { named } from "./waits.ts";
 
 class Gate {
@@ -130,4 +132,20 @@ export class GatedBlobs implements Blobs {
     await this.reads.pass(key);
     yield* this.#blobs.read(key, range);
   }
+}
+
+/** Puts blobs of a test around those of a service, which opens them with `open`. */
+export function blobsAround<Kind extends Blobs>(Around: new (blobs: Blobs) => Kind) {
+  let around: Kind | null = null;
+  const open: NonNullable<ServiceOptions["openStorage"]> = async (config, deps) => {
+    const opened = await openStorage(config, deps);
+    if (!opened.ok) return opened;
+    around = new Around(opened.blobs);
+    return { ...opened, blobs: around };
+  };
+  const blobs = (): Kind => {
+    if (around === null) throw new Error("the service has not started");
+    return around;
+  };
+  return { open, blobs };
 }

@@ -39,7 +39,7 @@ export class TestRepository implements Disposable {
 
   /**
    * Commits files to a branch, with modes of git before a colon: `120000:link`. A new branch begins at `main`. Returns the
-   * commit. One program does it, because a start is dear in a large process.
+   * commit. It starts two programs, whatever it commits, because a start is dear in a large process.
    */
   commit(files: Readonly<Record<string, string | Buffer>>, branch = "main"): string {
     const heads = this.text("for-each-ref", "--format=%(refname:short) %(objectname)").split("\n");
