@@ -123,7 +123,11 @@ const SLOW = [
 
 export default defineConfig(({ mode }) => {
   const isFast = mode === "fast";
-  const prepared = ["test/support/data-root.ts", "test/support/bundle.ts"];
+  const prepared = [
+    "test/support/data-root.ts",
+    "test/support/bundle.ts",
+    "test/support/prepared-postgres.ts",
+  ];
   const shared: TestProjectConfiguration = {
     extends: true,
     test: {

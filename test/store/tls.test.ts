@@ -5,7 +5,8 @@ import { Client } from "pg";
 import { describe, expect, test } from "vitest";
 import { privateAuthority } from "../support/certificates.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { query, startPostgres, unprivileged } from "../support/postgres.ts";
+import { query, startPostgres } from "../support/postgres.ts";
+import { unprivileged } from "../support/postgres-binaries.ts";
 import { startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 

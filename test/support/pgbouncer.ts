@@ -14,7 +14,8 @@ import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { createInterface } from "node:readline";
 import { killAtTestEnd } from "./leftovers.ts";
-import { freePort, query, unprivileged } from "./postgres.ts";
+import { freePort, query } from "./postgres.ts";
+import { unprivileged } from "./postgres-binaries.ts";
 
 const HOW = "install it (`apt-get install pgbouncer`)";
 
