@@ -11,6 +11,8 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import type { BatchObject } from "../src/contract/batch.ts";
 import { ProjectSettings } from "../src/contract/project.ts";
 import { submitLines } from "./support/batches.ts";
+import { BEFORE_USAGE_SUMS } from "./support/earlier-versions.ts";
+import { startReceiver } from "./support/receiver.ts";
 import { chatLine } from "./support/service.ts";
 import { startUpstream, type TestUpstream } from "./support/upstream.ts";
 import { AGAIN, MAX_TURN_MS, startWatched, type WatchedServer } from "./support/watched-server.ts";
@@ -243,13 +245,7 @@ test(
 const MONTH = new Date().toISOString().slice(0, 7);
 /** What 100,000 batches of a project took this month, as a server of a version before has recorded it. */
 const USED_THIS_MONTH = `
-  drop table usage_sums;
-  drop table stored_sums;
-  drop trigger files_add_to_stored_sums;
-  drop trigger files_take_from_stored_sums;
-  drop trigger files_removed_from_stored_sums;
-  drop index batches_to_finalize;
-  delete from __drizzle_migrations where rowid > (select max(rowid) - 3 from __drizzle_migrations);
+  ${BEFORE_USAGE_SUMS}
   ${numbersUpTo(100_000)}
   insert into model_usage (batch_id, project, model, day, price, request_count, input_tokens, output_tokens)
   select 'batch_' || n, 'default', 'm', '${MONTH}-' || substr('0' || (1 + n % 28), -2),
@@ -319,6 +315,34 @@ test(
       projects: [{ name: "default", quotas: { open_batches: 5, enqueued_lines: 5 } }],
     });
     await complete(watched, [chatLine("a", "Hello")]);
+    expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+  },
+);
+
+/** The events of batches that ended while their webhook was away. */
+const EVENTS = `
+  ${numbersUpTo(100_000)}
+  insert into batches (id, project, endpoint, input_file_id, status, created_at_ms, expires_at_ms, failed_at_ms)
+  select 'batch_' || n, 'default', '/v1/chat/completions', 'file-x', 'failed', n, n, n from numbers;
+  ${numbersUpTo(100_000)}
+  insert into deliveries (webhook_id, event_id, webhook, batch_id, project, status, created_at_ms, next_attempt_at_ms)
+  select 'wh_' || n, 'evt_' || n, 'hook', 'batch_' || n, 'default', 'failed', ${Date.now()}, n from numbers`;
+
+test(
+  "no turn of the event loop is long for one of 100,000 events that wait, or for a batch that is deleted meanwhile",
+  AGAIN,
+  async () => {
+    const dataDir = await dataDirWith(EVENTS);
+    await using receiver = await startReceiver();
+    await using watched = await start(dataDir, {
+      webhooks: {
+        endpoints: [{ name: "hook", url: receiver.url, secret: "s" }],
+        allow_private_hosts: ["127.0.0.1"],
+      },
+    });
+    await receiver.reached(20);
+    await fetch(`${watched.url}/v1/batches/batch_100000`, { method: "DELETE" });
+    await receiver.reached(receiver.seen.length + 20);
     expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
   },
 );

@@ -38,20 +38,31 @@ export interface HeldWebhookDelivery {
   readonly owner: string;
 }
 
+/** A webhook with a delivery that is due. */
+export interface DueWebhook {
+  readonly webhook: string;
+  /** The number of its deliveries that any process has leased. */
+  readonly leasedCount: number;
+}
+
 export interface WebhookDeliveryStore {
+  /** Lists the webhooks with a delivery that is due: those with the fewest leased ones first, then the one due longest. */
+  listDueWebhooks(): Promise<DueWebhook[]>;
   /**
-   * Leases deliveries that are due, longest due first, and counts an attempt for each. Deliveries to a webhook that has
-   * `maxPerWebhook` leased ones already, by any process, wait: a slow webhook holds up no other, and gets no more from many
-   * processes than from one. A new delivery is due at once. A delivery whose claimer is gone is due again when its lease
-   * has run out, with that attempt counted. None of a project that is passed over is claimed.
+   * Leases a delivery to this webhook that is due, and counts an attempt. Returns null when none is due, or when `maxLeased`
+   * of them are leased already, by any process: a slow webhook gets no more from many processes than from one.
+   *
+   * The projects take turns: it is the delivery due longest of the project that comes after this one by name, and after the
+   * last one the first. A new delivery is due at once. A delivery whose claimer is gone is due again when its lease has run
+   * out, with that attempt counted.
    */
-  claimWebhookDeliveries(
+  claimWebhookDelivery(
     claim: Claim & {
-      readonly limit: number;
-      readonly maxPerWebhook: number;
-      readonly passedOver?: readonly string[];
+      readonly webhook: string;
+      readonly maxLeased: number;
+      readonly afterProject: string;
     },
-  ): Promise<WebhookDelivery[]>;
+  ): Promise<WebhookDelivery | null>;
   /** Ends a delivery that was delivered or given up. */
   forgetWebhookDelivery(webhookId: string): Promise<void>;
   /**

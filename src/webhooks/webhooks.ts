@@ -60,7 +60,9 @@ export class Webhooks {
   readonly #nudge = new Nudge();
   readonly #drain = new AbortController();
   readonly #interrupt = new AbortController();
-  readonly #inFlight = new Map<WebhookDelivery, Promise<void>>();
+  readonly #inFlight = new Set<Promise<void>>();
+  /** The project of the last event, by the name of the endpoint. */
+  readonly #lastProjects = new Map<string, string>();
   #loop: Promise<void> | null = null;
 
   constructor(options: WebhooksOptions) {
@@ -111,38 +113,41 @@ export class Webhooks {
     this.#drain.abort();
     await this.#loop;
     const cancel = this.#options.clock.after(DRAIN_GRACE_MS, () => this.#interrupt.abort());
-    await Promise.all(this.#inFlight.values());
+    await Promise.all(this.#inFlight);
     cancel();
     await this.#sender?.close();
   }
 
   /** Returns false when no delivery is due, or too many are in flight. */
   async #startNext(): Promise<boolean> {
-    if (this.#inFlight.size >= MAX_IN_FLIGHT) return false;
-    // Endpoints that have none at the moment come first.
-    let delivery = await this.#claim(1);
     const { size } = this.#inFlight;
-    if (delivery === null && size > 0 && size < SECOND_EVENTS_BELOW) {
-      // So do projects, because many events of one must not hold up those of others.
-      const passedOver = [...new Set([...this.#inFlight.keys()].map(({ project }) => project))];
-      delivery =
-        (await this.#claim(MAX_IN_FLIGHT_PER_WEBHOOK, passedOver)) ??
-        (await this.#claim(MAX_IN_FLIGHT_PER_WEBHOOK));
+    if (size >= MAX_IN_FLIGHT) return false;
+    const maxLeased = size < SECOND_EVENTS_BELOW ? MAX_IN_FLIGHT_PER_WEBHOOK : 1;
+    // Webhooks that have none in flight come first.
+    for (const { webhook, leasedCount } of await this.#options.store.listDueWebhooks()) {
+      if (leasedCount >= maxLeased) return false;
+      const delivery = await this.#claim(webhook, maxLeased);
+      if (delivery === null) continue;
+      const run = this.#run(delivery).then(() => {
+        this.#inFlight.delete(run);
+        this.#nudge.now();
+      });
+      this.#inFlight.add(run);
+      return true;
     }
-    if (delivery === null) return false;
-    this.#inFlight.set(delivery, this.#run(delivery));
-    return true;
+    return false;
   }
 
-  async #claim(
-    maxPerWebhook: number,
-    passedOver: readonly string[] = [],
-  ): Promise<WebhookDelivery | null> {
-    const claim = { owner: this.#owner, ttlMs: LEASE_TTL_MS, limit: 1, maxPerWebhook };
-    const [delivery = null] = await this.#options.store.claimWebhookDeliveries({
-      ...claim,
-      passedOver,
+  /** Many events of one project must not hold up those of others, so projects take turns. */
+  async #claim(webhook: string, maxLeased: number): Promise<WebhookDelivery | null> {
+    const delivery = await this.#options.store.claimWebhookDelivery({
+      owner: this.#owner,
+      ttlMs: LEASE_TTL_MS,
+      webhook,
+      maxLeased,
+      afterProject: this.#lastProjects.get(webhook) ?? "",
     });
+    if (delivery !== null) this.#lastProjects.set(webhook, delivery.project);
     return delivery;
   }
 
@@ -153,8 +158,6 @@ export class Webhooks {
     } catch (err) {
       this.#options.log.error({ ...fieldsOf(delivery), err }, "webhook.not_recorded");
     }
-    this.#inFlight.delete(delivery);
-    this.#nudge.now();
   }
 
   async #loadedSender(): Promise<Sender> {

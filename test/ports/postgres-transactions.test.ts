@@ -16,6 +16,7 @@ import {
   claimBy,
   claimChunk,
   claimToFinalize,
+  claimWebhookDeliveries,
   finalizingBatch,
   finishBatch,
   insertBatch,
@@ -269,7 +270,7 @@ function testWebhookClaims(): void {
     await using admin = await connect(url);
     await admin.query("select pg_advisory_lock(42)");
     const claims = Array.from({ length: 4 }, (_, n) =>
-      store.claimWebhookDeliveries({ ...claimBy(`sender-${n}`), limit: 1, maxPerWebhook: 2 }),
+      claimWebhookDeliveries(store, { ...claimBy(`sender-${n}`), limit: 1, maxLeased: 2 }),
     );
     const waiting = "select distinct pid from pg_locks where not granted";
     await expect.poll(async () => (await admin.query(waiting)).rowCount).toBe(claims.length);

@@ -22,6 +22,7 @@ import {
   claimChunk,
   claimFirst,
   claimToFinalize,
+  claimWebhookDeliveries,
   finalizingBatch,
   finishBatch,
   insertBatch,
@@ -114,10 +115,10 @@ describe("SQLite: opening", () => {
     const lease = await claimToFinalize(opened.store);
     const result = aResult({ announcements: [announcement] });
     await finishBatch(opened.store, lease, result);
-    const claim = { ...claimBy("sender"), limit: 10, maxPerWebhook: 10 };
-    expect(await opened.store.claimWebhookDeliveries(claim)).toHaveLength(1);
+    const claim = { ...claimBy("sender"), limit: 10, maxLeased: 10 };
+    expect(await claimWebhookDeliveries(opened.store, claim)).toHaveLength(1);
     const store = await opened.reopen();
-    expect(await store.claimWebhookDeliveries(claim)).toMatchObject([
+    expect(await claimWebhookDeliveries(store, claim)).toMatchObject([
       { ...announcement, attemptCount: 1 },
     ]);
   });

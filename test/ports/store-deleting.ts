@@ -12,6 +12,7 @@ import {
   claimBy,
   claimChunk,
   claimToFinalize,
+  claimWebhookDeliveries,
   finalizingBatch,
   finishBatch,
   insertBatch,
@@ -62,10 +63,10 @@ function testEnded(open: OpenStore): void {
       [input, other.input, other.output, other.error].map(({ id }) => id),
     );
     expect(await unused(store)).toEqual([output.id, error.id]);
-    const due = await store.claimWebhookDeliveries({
+    const due = await claimWebhookDeliveries(store, {
       ...claimBy("sender"),
       limit: 10,
-      maxPerWebhook: 10,
+      maxLeased: 10,
     });
     expect(due.map(({ batchId }) => batchId)).toEqual([other.batch.id]);
     expect(await store.deleteBatchIfPresent(scoped(batch), KEEP_INPUT)).toBe(false);

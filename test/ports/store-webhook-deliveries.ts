@@ -11,6 +11,7 @@ import {
   at,
   claimBy,
   claimToFinalize,
+  claimWebhookDeliveries,
   finalizingBatch,
   finishBatch,
   insertBatch,
@@ -21,11 +22,11 @@ import {
 import type { OpenStore } from "./opened-store.ts";
 
 const END_MS = NOW_MS + 5;
-const CLAIM = { ...claimBy("sender"), limit: 10, maxPerWebhook: 100 };
+const CLAIM = { ...claimBy("sender"), limit: 10, maxLeased: 100 };
 const AFTER_CLAIM_MS = AFTER_LEASES_MS + 5;
 
 const due = (store: Store, atMs = AFTER_CLAIM_MS): Promise<WebhookDelivery[]> =>
-  at(store, atMs).claimWebhookDeliveries(CLAIM);
+  claimWebhookDeliveries(at(store, atMs), CLAIM);
 
 const held = ({ webhookId }: Announcement, owner = CLAIM.owner) => ({ webhookId, owner });
 
@@ -35,9 +36,9 @@ const keys = (deliveries: readonly Announcement[]) => deliveries.map(({ webhookI
 async function completedBatch(
   store: Store,
   announcements: readonly Announcement[],
-  atMs = END_MS,
+  { atMs = END_MS, ...fields }: { readonly atMs?: number; readonly project?: string } = {},
 ): Promise<Batch> {
-  const { batch } = await finalizingBatch(store);
+  const { batch } = await finalizingBatch(store, fields);
   const lease = await claimToFinalize(store);
   await finishBatch(at(store, atMs), lease, aResult({ announcements }));
   return batch;
@@ -78,7 +79,7 @@ function testOutbox(open: OpenStore): void {
   for (const [status, end] of Object.entries(ENDINGS)) {
     test(`a batch that ends ${status} is told to every webhook, from that moment on`, async () => {
       const { store } = await open();
-      const announcements = [anAnnouncement(), anAnnouncement({ webhook: "billing" })];
+      const announcements = [anAnnouncement(), anAnnouncement({ webhook: "daily" })];
       const batchId = await end(store, announcements);
       const ended = await store.findBatch({ project: PROJECT, id: batchId });
       expect(ended?.status).toBe(status);
@@ -166,7 +167,7 @@ function testClaims(open: OpenStore): void {
     await completedBatch(store, announcements);
     const claims = await Promise.all(
       Array.from({ length: 12 }, (_, i) =>
-        store.claimWebhookDeliveries({ ...CLAIM, owner: `sender-${i}`, limit: 2 }),
+        claimWebhookDeliveries(store, { ...CLAIM, owner: `sender-${i}`, limit: 2 }),
       ),
     );
     expect(keys(claims.flat()).toSorted()).toEqual(keys(announcements).toSorted());
@@ -175,28 +176,58 @@ function testClaims(open: OpenStore): void {
   test("what is due longest goes first, and no more than asked for", async () => {
     const { store } = await open();
     const [postponed, late, early, latest] = Array.from({ length: 4 }, () => anAnnouncement());
-    await completedBatch(store, [postponed!], END_MS);
+    await completedBatch(store, [postponed!]);
     // No other delivery is due yet.
-    await store.claimWebhookDeliveries({ ...CLAIM, limit: 1 });
+    await claimWebhookDeliveries(store, { ...CLAIM, limit: 1 });
     await store.postponeWebhookDeliveryIfHeld(held(postponed!), 3);
-    await completedBatch(store, [late!, latest!], END_MS + 2);
-    await completedBatch(store, [early!], END_MS + 1);
+    await completedBatch(store, [late!, latest!], { atMs: END_MS + 2 });
+    await completedBatch(store, [early!], { atMs: END_MS + 1 });
     at(store, END_MS);
     expect(
-      keys(await at(store, END_MS + 3).claimWebhookDeliveries({ ...CLAIM, limit: 3 })),
+      keys(await claimWebhookDeliveries(at(store, END_MS + 3), { ...CLAIM, limit: 3 })),
     ).toEqual(keys([early!, late!, latest!]));
-    expect(keys(await store.claimWebhookDeliveries(CLAIM))).toEqual([postponed!.webhookId]);
-    expect(await store.claimWebhookDeliveries({ ...CLAIM, limit: 0 })).toEqual([]);
+    expect(keys(await claimWebhookDeliveries(store, CLAIM))).toEqual([postponed!.webhookId]);
+    expect(await claimWebhookDeliveries(store, { ...CLAIM, limit: 0 })).toEqual([]);
   });
 
-  test("deliveries of a project that is passed over wait", async () => {
+  test("the projects take turns at a webhook, past those with nothing due", async () => {
     const { store } = await open();
-    const announcement = anAnnouncement();
-    const { project } = await completedBatch(store, [announcement]);
+    const [first, second, third, late, other] = Array.from({ length: 5 }, () => anAnnouncement());
+    await completedBatch(store, [late!], { project: "late" });
+    await claimWebhookDeliveries(at(store, END_MS), CLAIM);
+    await store.postponeWebhookDeliveryIfHeld(held(late!), 1_000_000);
+    await completedBatch(store, [first!, second!, third!], { project: "many" });
+    await completedBatch(store, [other!], { project: "one" });
     at(store, AFTER_CLAIM_MS);
-    expect(await store.claimWebhookDeliveries({ ...CLAIM, passedOver: [project] })).toEqual([]);
-    const others = await store.claimWebhookDeliveries({ ...CLAIM, passedOver: ["another"] });
-    expect(keys(others)).toEqual([announcement.webhookId]);
+    const turns: string[] = [];
+    for (let afterProject = ""; ; ) {
+      const next = await store.claimWebhookDelivery({
+        ...claimBy("sender"),
+        webhook: "ci",
+        maxLeased: 10,
+        afterProject,
+      });
+      if (next === null) break;
+      turns.push(next.webhookId);
+      afterProject = next.project;
+    }
+    expect(turns).toEqual(keys([first!, other!, second!, third!]));
+  });
+
+  test("a delivery is found behind more projects than one claim looks at", async () => {
+    const { store } = await open();
+    for (let n = 100; n <= 201; n++)
+      await completedBatch(store, [anAnnouncement()], { project: `p${n}` });
+    const waiting = await claimWebhookDeliveries(at(store, END_MS), {
+      ...CLAIM,
+      limit: 200,
+      maxLeased: 200,
+    });
+    expect(waiting).toHaveLength(102);
+    for (const each of waiting) await store.postponeWebhookDeliveryIfHeld(held(each), 1_000_000);
+    const announcement = anAnnouncement();
+    await completedBatch(store, [announcement], { project: "q" });
+    expect(keys(await due(store))).toEqual([announcement.webhookId]);
   });
 
   test("deliveries to a webhook with enough under way, in any process, wait and hold up no other", async () => {
@@ -205,10 +236,10 @@ function testClaims(open: OpenStore): void {
     const quick = anAnnouncement({ webhook: "quick" });
     await completedBatch(store, [...slow, quick]);
     const claim = (owner: string) =>
-      store.claimWebhookDeliveries({ ...claimBy(owner), limit: 1, maxPerWebhook: 2 });
-    expect(keys(await claim("one"))).toEqual([slow[0]!.webhookId]);
-    expect(keys(await claim("other"))).toEqual([slow[1]!.webhookId]);
+      claimWebhookDeliveries(store, { ...claimBy(owner), limit: 1, maxLeased: 2 });
     expect(keys(await claim("one"))).toEqual([quick.webhookId]);
+    expect(keys(await claim("other"))).toEqual([slow[0]!.webhookId]);
+    expect(keys(await claim("one"))).toEqual([slow[1]!.webhookId]);
     expect(await claim("other")).toEqual([]);
     await store.forgetWebhookDelivery(slow[0]!.webhookId);
     expect(keys(await claim("other"))).toEqual([slow[2]!.webhookId]);
@@ -221,7 +252,7 @@ function testClaims(open: OpenStore): void {
     const claimAtOnce = async () => {
       const claims = await Promise.all(
         Array.from({ length: 12 }, (_, i) =>
-          store.claimWebhookDeliveries({ ...claimBy(`sender-${i}`), limit: 1, maxPerWebhook: 2 }),
+          claimWebhookDeliveries(store, { ...claimBy(`sender-${i}`), limit: 1, maxLeased: 2 }),
         ),
       );
       return claims.flat();
@@ -272,7 +303,7 @@ function testEnds(open: OpenStore): void {
     const announcement = anAnnouncement();
     await completedBatch(store, [announcement]);
     await due(store, END_MS);
-    await at(store, AFTER_CLAIM_MS).claimWebhookDeliveries({ ...CLAIM, owner: "next" });
+    await claimWebhookDeliveries(at(store, AFTER_CLAIM_MS), { ...CLAIM, owner: "next" });
     await store.postponeWebhookDeliveryIfHeld(held(announcement), 0);
     expect(await due(store, AFTER_CLAIM_MS)).toEqual([]);
     await store.postponeWebhookDeliveryIfHeld(held(announcement, "next"), 0);

@@ -23,6 +23,7 @@ import {
   claimBy,
   claimChunk,
   claimToFinalize,
+  claimWebhookDeliveries,
   finalizingBatch,
   finishBatch,
   insertBatch,
@@ -73,8 +74,8 @@ async function expectToGoOn(store: Store, before: Store, ids: Awaited<ReturnType
     // The first version did not number lines.
     expect(await store.findBatch(scoped)).toEqual({ ...known, lineMarks: [] });
   }
-  const claim = { ...claimBy("sender"), limit: 1, maxPerWebhook: 1 };
-  const [webhook] = await store.claimWebhookDeliveries(claim);
+  const claim = { ...claimBy("sender"), limit: 1, maxLeased: 1 };
+  const [webhook] = await claimWebhookDeliveries(store, claim);
   expect(webhook?.batchId).toBe(ids.ended.id);
   const chunk = await claimChunk(store);
   expect([chunk.batch.id, chunk.segments.length]).toEqual([ids.running.id, 1]);

@@ -8,10 +8,13 @@ import { forAllTests } from "../support/for-all-tests.ts";
 import { linesInWindows, startLines } from "../support/journals.ts";
 import { startPostgres } from "../support/postgres.ts";
 import {
+  anAnnouncement,
+  aResult,
   aSegment,
   claimBy,
   claimChunk,
   claimToFinalize,
+  claimWebhookDeliveries,
   finalizingBatch,
   finishBatch,
   insertBatch,
@@ -125,7 +128,7 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
       await store.claimBatchToValidate(claimBy("worker"));
       await store.claimBatchToFinalize(claimBy("worker"));
       await store.claimBatchToDerive(claimBy("worker"));
-      await store.claimWebhookDeliveries({ ...claimBy("worker"), limit: 1, maxPerWebhook: 10 });
+      await claimWebhookDeliveries(store, { ...claimBy("worker"), limit: 1, maxLeased: 10 });
       await store.claimDeliveries({
         ...claimBy("worker"),
         limit: 1,
@@ -175,7 +178,7 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
       () => store.claimBatchToValidate(claimBy("worker")),
       () => store.claimBatchToDerive(claimBy("worker")),
       () => store.claimBatchToFinalize(claimBy("worker")),
-      () => store.claimWebhookDeliveries({ ...claimBy("worker"), limit: 1, maxPerWebhook: 10 }),
+      () => claimWebhookDeliveries(store, { ...claimBy("worker"), limit: 1, maxLeased: 10 }),
       () => store.claimDeliveries(dueDelivery()),
       () => store.listRunnable(),
       () => store.stopExpiredBatches(),
@@ -187,6 +190,33 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
       const { pages } = await counted.countOf(look);
       expect([String(look), pages < 25]).toEqual([String(look), true]);
     }
+  });
+
+  test("read a few pages for an event, and for the end of a batch, however many events wait for a webhook", async () => {
+    await using counted = await openCounted();
+    const { store, query } = counted;
+    const { batch } = await finalizingBatch(store);
+    const announcements = [anAnnouncement()];
+    await finishBatch(store, await claimToFinalize(store), aResult({ announcements }));
+    await multiply(query, "batches", 20_000);
+    await query(
+      `insert into deliveries (webhook_id, event_id, webhook, batch_id, project, status, created_at_ms, next_attempt_at_ms)
+       select 'wh_' || batches.id, event_id, webhook, batches.id, batches.project, deliveries.status, 0, 0
+       from batches, deliveries where batches.id like '%-%'`,
+    );
+    await query("vacuum analyze");
+    const claim = { ...claimBy("worker"), limit: 1, maxLeased: 2 };
+    for (let n = 0; n < 2; n++) {
+      const { pages } = await counted.countOf(() => claimWebhookDeliveries(store, claim));
+      expect(pages).toBeLessThan(100);
+    }
+    expect(await claimWebhookDeliveries(store, claim)).toEqual([]);
+    const scoped = { project: batch.project, id: batch.id };
+    const { pages } = await counted.countOf(async () => {
+      await store.deleteBatchIfPresent(scoped, { withInput: false });
+      await store.forgetBatch(batch.id);
+    });
+    expect(pages).toBeLessThan(300);
   });
 
   test("are as many for lines in the middle of 20,000 chunks as for the lines of a few", async () => {

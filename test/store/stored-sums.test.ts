@@ -3,6 +3,7 @@ import { join } from "node:path";
 import Database from "better-sqlite3";
 import { toFile } from "openai";
 import { expect, test } from "vitest";
+import { BEFORE_STORED_SUMS } from "../support/earlier-versions.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -71,11 +72,7 @@ test("the sums of stored files are exact, also in a database of the version befo
 
   inDatabase(folder.path, (database) =>
     database.exec(`
-      drop table stored_sums;
-      drop trigger files_add_to_stored_sums;
-      drop trigger files_take_from_stored_sums;
-      drop trigger files_removed_from_stored_sums;
-      delete from __drizzle_migrations where rowid = (select max(rowid) from __drizzle_migrations);
+      ${BEFORE_STORED_SUMS}
       insert into files (id, project, purpose, filename, bytes, sha256, blob_key, created_at_ms)
       values ('file-o', 'other', 'batch', 'f', 9, 'x', 'files/file-o', 1)`),
   );

@@ -23,7 +23,7 @@ import type { BatchLease } from "../../src/store/leases.ts";
 import type { Store } from "../../src/store/store.ts";
 import type { Upload, UploadPart } from "../../src/store/uploads.ts";
 import type { BatchFailure, BatchPlan } from "../../src/store/validation.ts";
-import type { Announcement } from "../../src/store/webhook-deliveries.ts";
+import type { Announcement, WebhookDelivery } from "../../src/store/webhook-deliveries.ts";
 import { FakeClock } from "./fake-clock.ts";
 
 export function temporaryFolder(prefix: string, root = tmpdir()) {
@@ -175,6 +175,22 @@ export function aSegment(fields: Partial<SegmentEntry> = {}): SegmentEntry {
     latencyCounts: null,
     ...fields,
   };
+}
+
+/** Claims the deliveries to all webhooks that are due, up to `limit` of them. */
+export async function claimWebhookDeliveries(
+  store: Store,
+  { limit, ...claim }: Claim & { readonly limit: number; readonly maxLeased: number },
+): Promise<WebhookDelivery[]> {
+  const claimed: WebhookDelivery[] = [];
+  for (const { webhook } of await store.listDueWebhooks()) {
+    while (claimed.length < limit) {
+      const delivery = await store.claimWebhookDelivery({ ...claim, webhook, afterProject: "" });
+      if (delivery === null) break;
+      claimed.push(delivery);
+    }
+  }
+  return claimed;
 }
 
 export function anAnnouncement(fields: Partial<Announcement> = {}): Announcement {

@@ -29,6 +29,7 @@ import type { PauseReason, SourceLines } from "../../contract/batch-extension.ts
 import {
   big,
   count,
+  hasLease,
   holder,
   lease,
   leaseHasOwnerAndExpiry,
@@ -315,6 +316,8 @@ export const webhookDeliveries = pgTable(
       .$type<BatchId>()
       .notNull()
       .references(() => batches.id),
+    /** The project of the batch. It is empty in what older versions write. */
+    project: text("project").notNull().default(""),
     status: text("status").$type<BatchStatus>().notNull(),
     createdAtMs: big("created_at_ms").notNull(),
     nextAttemptAtMs: big("next_attempt_at_ms").notNull(),
@@ -323,7 +326,21 @@ export const webhookDeliveries = pgTable(
   },
   (delivery) => [
     unique("deliveries_webhook_id").on(delivery.webhookId),
+    // Only versions before 0.2 read it.
     index("deliveries_due").on(delivery.nextAttemptAtMs, delivery.sequence),
+    index("deliveries_by_batch").on(delivery.batchId),
+    index("deliveries_by_webhook").on(
+      delivery.webhook,
+      delivery.nextAttemptAtMs,
+      delivery.sequence,
+    ),
+    index("deliveries_by_project").on(
+      delivery.webhook,
+      delivery.project,
+      delivery.nextAttemptAtMs,
+      delivery.sequence,
+    ),
+    index("deliveries_claimed").on(delivery.webhook, delivery.leaseExpiresAtMs).where(hasLease),
     check("delivery_tells_final_status", isFinalBatch),
     check("delivery_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
   ],

@@ -269,7 +269,8 @@ const pausingMethods = (pausing: PostgresPausing, now: Now) =>
 
 const webhookDeliveryMethods = (deliveries: PostgresWebhookDeliveries, now: Now) =>
   ({
-    claimWebhookDeliveries: (claim) => deliveries.claim(timed(now)(claim)),
+    listDueWebhooks: () => deliveries.listDue(now()),
+    claimWebhookDelivery: (claim) => deliveries.claim(timed(now)(claim)),
     forgetWebhookDelivery: (webhookId) => deliveries.forget(webhookId),
     postponeWebhookDeliveryIfHeld: (held, ms) => deliveries.postponeIfHeld(held, later(now(), ms)),
   }) satisfies Partial<Store>;

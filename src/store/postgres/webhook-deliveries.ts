@@ -3,17 +3,22 @@
 import type { BatchId } from "../../batch/batch.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
 import { webhookDeliveryFromClaimedRow } from "../rows.ts";
-import type { Announcement, HeldWebhookDelivery, WebhookDelivery } from "../webhook-deliveries.ts";
+import type {
+  Announcement,
+  DueWebhook,
+  HeldWebhookDelivery,
+  WebhookDelivery,
+} from "../webhook-deliveries.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, getTableColumns, type SQL, sql } from "./drizzle.ts";
-import { arrayOf, type Bid, heldBy, isFree, NO_LEASE } from "./leases.ts";
+import { type Bid, heldBy, isFree, NO_LEASE } from "./leases.ts";
 import { lockWebhooks } from "./project-locks.ts";
 import { webhookDeliveries } from "./schema.ts";
 
 type WebhookDeliveryClaim = Bid & {
-  readonly limit: number;
-  readonly maxPerWebhook: number;
-  readonly passedOver?: readonly string[];
+  readonly webhook: string;
+  readonly maxLeased: number;
+  readonly afterProject: string;
 };
 
 /** The final status of a batch, and its time. */
@@ -33,6 +38,7 @@ export async function insertWebhookDeliveries(
   await db.insert(webhookDeliveries).values(
     announcements.map(({ webhookId, eventId, webhook }) => ({
       ...end,
+      project: sql`(select project from batches where id = ${end.batchId})`,
       webhookId,
       eventId,
       webhook,
@@ -45,6 +51,51 @@ const ofItsBatch = <T>(column: string) =>
   sql<T>`(select ${sql.identifier(column)} from batches where id = deliveries.batch_id)`;
 const countOfItsBatch = (column: string) => ofItsBatch<number>(column).mapWith(Number);
 
+const isDue = (now: SQL): SQL => sql`next_attempt_at_ms <= ${now} and ${isFree(now)}`;
+const leasedCount = (isForIt: SQL, now: SQL): SQL =>
+  sql`(select count(*) from deliveries where ${isForIt} and lease_expires_at_ms > ${now})`;
+
+/** Goes through an index from each webhook to the next. */
+const dueWebhooks = (now: SQL): SQL => sql`
+  with recursive names(webhook) as (
+    select min(webhook) from deliveries
+    union all
+    select (select min(webhook) from deliveries where webhook > names.webhook)
+    from names where webhook is not null)
+  select webhook, ${leasedCount(sql`webhook = names.webhook`, now)} as leased_count, (
+    select next_attempt_at_ms from deliveries where webhook = names.webhook and ${isDue(now)}
+    order by next_attempt_at_ms, sequence limit 1) as due_at_ms
+  from names where webhook is not null`;
+
+/** The projects that one claim looks at. Each costs two looks into an index. */
+const MAX_TURNS = 100;
+
+/** Goes through an index from each project to the next, up to one with a delivery that is due. */
+const turnOf = (isForIt: SQL, isFirst: SQL, now: SQL): SQL => sql`
+  select sequence from (
+    with recursive turns(project, number) as (
+      select (select min(project) from deliveries where ${isForIt} and ${isFirst}), 1
+      union all
+      select (
+        select min(project) from deliveries where ${isForIt} and project > turns.project), number + 1
+      from turns where project is not null and number < ${sql.raw(String(MAX_TURNS))})
+    select (
+      select sequence from deliveries
+      where ${isForIt} and project = turns.project and ${isDue(now)}
+      order by next_attempt_at_ms, sequence limit 1) as sequence
+    from turns where project is not null) as found
+  where sequence is not null limit 1`;
+
+/** The last one serves a webhook with very many projects, each of which waits for a later attempt. */
+function nextDelivery({ webhook, afterProject, now }: WebhookDeliveryClaim): SQL {
+  const isForIt = sql`webhook = ${webhook}`;
+  return sql`coalesce(
+    (${turnOf(isForIt, sql`project > ${afterProject}`, now)}),
+    (${turnOf(isForIt, sql`project >= ''`, now)}),
+    (select sequence from deliveries where ${isForIt} and ${isDue(now)}
+     order by next_attempt_at_ms, sequence limit 1))`;
+}
+
 export class PostgresWebhookDeliveries {
   readonly #db: Database;
 
@@ -52,40 +103,31 @@ export class PostgresWebhookDeliveries {
     this.#db = db;
   }
 
+  async listDue(now: SQL): Promise<DueWebhook[]> {
+    return this.#db.read((db) =>
+      db
+        .select({
+          webhook: sql<string>`webhook`,
+          leasedCount: sql`leased_count`.mapWith(Number),
+        })
+        .from(sql`(${dueWebhooks(now)}) as due`)
+        .where(sql`due_at_ms is not null`)
+        .orderBy(sql`leased_count, due_at_ms`),
+    );
+  }
+
   /**
-   * Two claims at the same moment could both take the last place at a webhook. So a claim that may find something first waits
-   * for the others, and a statement that begins afterwards sees what they took.
+   * Two claims at the same moment could both take the last place at a webhook. So a claim first waits for the others, and a
+   * statement that begins afterwards sees what they took.
    */
-  async claim({
-    limit,
-    maxPerWebhook,
-    passedOver = [],
-    ...claim
-  }: WebhookDeliveryClaim): Promise<WebhookDelivery[]> {
-    const { now } = claim;
-    // Most claims pass no project over, and look at no batch.
-    const isOfOthers =
-      passedOver.length === 0
-        ? sql`true`
-        : sql`not exists (
-            select 1 from batches where id = deliveries.batch_id
-              and project = any(${arrayOf(passedOver, "text")}))`;
-    const claimable = sql`
-      select sequence from deliveries
-      where next_attempt_at_ms <= ${now} and ${isFree(now)}
-        and webhook not in (
-          select webhook from deliveries where not ${isFree(now)}
-          group by webhook having count(*) >= ${maxPerWebhook})
-        and ${isOfOthers}
-      order by next_attempt_at_ms, sequence limit ${limit}`;
-    const look = await this.#db.read((db) => db.execute(claimable));
-    if (look.rows.length === 0) return [];
-    const claimed = await this.#db.transaction(async (db) => {
+  async claim(claim: WebhookDeliveryClaim): Promise<WebhookDelivery | null> {
+    const count = leasedCount(sql`webhook = ${claim.webhook}`, claim.now);
+    const [row] = await this.#db.transaction(async (db) => {
       await lockWebhooks(db);
       return db
         .update(webhookDeliveries)
         .set({ ...heldBy(claim), attemptCount: sql`attempt_count + 1` })
-        .where(sql`sequence in (${claimable} for update skip locked)`)
+        .where(sql`${count} < ${claim.maxLeased} and sequence = ${nextDelivery(claim)}`)
         .returning({
           ...getTableColumns(webhookDeliveries),
           project: ofItsBatch<string>("project"),
@@ -94,10 +136,7 @@ export class PostgresWebhookDeliveries {
           failedCount: countOfItsBatch("failed_count"),
         });
     });
-    // PostgreSQL returns updated rows in any order.
-    return claimed
-      .toSorted((a, b) => a.nextAttemptAtMs - b.nextAttemptAtMs || a.sequence - b.sequence)
-      .map(webhookDeliveryFromClaimedRow);
+    return row === undefined ? null : webhookDeliveryFromClaimedRow(row);
   }
 
   async forget(webhookId: string): Promise<void> {

@@ -11,3 +11,4 @@ export const holder = () => ({
 /** The right to write. The epoch outlives the lease, so that a former holder cannot pass for the present one. */
 export const lease = () => ({ ...holder(), leaseEpoch: count("lease_epoch") });
 export const leaseHasOwnerAndExpiry = sql`(lease_owner is null) = (lease_expires_at_ms is null)`;
+export const hasLease = sql`lease_expires_at_ms is not null`;

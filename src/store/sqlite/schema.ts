@@ -24,7 +24,7 @@ import type { Decimal } from "../../batch/price.ts";
 import type { StoredSample } from "../../batch/progress.ts";
 import type { BatchEndpoint, BatchStatus } from "../../contract/batch.ts";
 import type { PauseReason, SourceLines } from "../../contract/batch-extension.ts";
-import { count, holder, lease, leaseHasOwnerAndExpiry, sequence } from "./columns.ts";
+import { count, hasLease, holder, lease, leaseHasOwnerAndExpiry, sequence } from "./columns.ts";
 import {
   cancelledBatchHasReasonAndTime,
   doneLinesWithinTotal,
@@ -326,6 +326,8 @@ export const webhookDeliveries = sqliteTable(
       .$type<BatchId>()
       .notNull()
       .references(() => batches.id),
+    /** The project of the batch. It is empty in what older versions wrote. */
+    project: text("project").notNull().default(""),
     status: text("status").$type<BatchStatus>().notNull(),
     createdAtMs: integer("created_at_ms").notNull(),
     nextAttemptAtMs: integer("next_attempt_at_ms").notNull(),
@@ -334,12 +336,19 @@ export const webhookDeliveries = sqliteTable(
   },
   (delivery) => [
     uniqueIndex("deliveries_webhook_id").on(delivery.webhookId),
-    index("deliveries_due").on(
+    index("deliveries_by_batch").on(delivery.batchId),
+    index("deliveries_by_webhook").on(
+      delivery.webhook,
       delivery.nextAttemptAtMs,
       delivery.sequence,
-      delivery.leaseExpiresAtMs,
-      delivery.webhook,
     ),
+    index("deliveries_by_project").on(
+      delivery.webhook,
+      delivery.project,
+      delivery.nextAttemptAtMs,
+      delivery.sequence,
+    ),
+    index("deliveries_claimed").on(delivery.webhook, delivery.leaseExpiresAtMs).where(hasLease),
     check("delivery_tells_final_status", isFinalBatch),
     check("delivery_lease_has_owner_and_expiry", leaseHasOwnerAndExpiry),
   ],

@@ -258,7 +258,8 @@ const keyMethods = (keys: SqliteKeys, slots: SqliteInteractiveSlots, now: Now) =
 const outgoingMethods = (webhookDeliveries: SqliteWebhookDeliveries, now: Now) =>
   ({
     ...NO_NUDGES,
-    claimWebhookDeliveries: async (claim) => webhookDeliveries.claim(timed(now)(claim)),
+    listDueWebhooks: async () => webhookDeliveries.listDue(now()),
+    claimWebhookDelivery: async (claim) => webhookDeliveries.claim(timed(now)(claim)),
     forgetWebhookDelivery: async (webhookId) => webhookDeliveries.forget(webhookId),
     postponeWebhookDeliveryIfHeld: async (held, ms) =>
       webhookDeliveries.postponeIfHeld(held, now() + ms),

@@ -5,16 +5,16 @@ import type { BatchStatus } from "../../contract/batch.ts";
 import { webhookDeliveryFromClaimedRow } from "../rows.ts";
 import type {
   Announcement,
+  DueWebhook,
   HeldWebhookDelivery,
-  WebhookDelivery,
   WebhookDeliveryStore,
 } from "../webhook-deliveries.ts";
 import type { Db } from "./database.ts";
-import { and, eq, getTableColumns, inArray, placeholder, sql } from "./drizzle.ts";
+import { and, eq, getTableColumns, placeholder, type SQL, sql } from "./drizzle.ts";
 import { type Bid, CLAIMED, claimValues, isFree, NO_LEASE } from "./leases.ts";
 import { webhookDeliveries } from "./schema.ts";
 
-type WebhookDeliveryClaim = Parameters<WebhookDeliveryStore["claimWebhookDeliveries"]>[0] & Bid;
+type WebhookDeliveryClaim = Parameters<WebhookDeliveryStore["claimWebhookDelivery"]>[0] & Bid;
 
 /** The final status of a batch, and its time. */
 export interface BatchEnd {
@@ -26,7 +26,63 @@ export interface BatchEnd {
 const ofItsBatch = <T>(column: string) =>
   sql<T>`(select ${sql.identifier(column)} from batches where id = deliveries.batch_id)`;
 
+const isDue = sql`next_attempt_at_ms <= ${placeholder("nowMs")} and ${isFree}`;
+const isForWebhook = sql`webhook = ${placeholder("webhook")}`;
+const leasedCount = (isForIt: SQL): SQL<number> => sql<number>`(
+  select count(*) from deliveries indexed by deliveries_claimed
+  where ${isForIt} and lease_expires_at_ms > ${placeholder("nowMs")})`;
+
+/** Goes through an index from each webhook to the next. */
+const dueWebhooks = sql`
+  with recursive names(webhook) as (
+    select min(webhook) from deliveries indexed by deliveries_by_webhook
+    union all
+    select (
+      select min(webhook) from deliveries indexed by deliveries_by_webhook
+      where webhook > names.webhook)
+    from names where webhook is not null)
+  select webhook, ${leasedCount(sql`webhook = names.webhook`)} as leased_count, (
+    select next_attempt_at_ms from deliveries indexed by deliveries_by_webhook
+    where webhook = names.webhook and ${isDue}
+    order by next_attempt_at_ms, sequence limit 1) as due_at_ms
+  from names where webhook is not null`;
+
+/** The projects that one claim looks at. Each costs two looks into an index. */
+const MAX_TURNS = 100;
+
+/** Goes through an index from each project to the next, up to one with a delivery that is due. */
+const turnOf = (isFirst: SQL) => sql`
+  select sequence from (
+    with recursive turns(project, number) as (
+      select (
+        select min(project) from deliveries indexed by deliveries_by_project
+        where ${isForWebhook} and ${isFirst}), 1
+      union all
+      select (
+        select min(project) from deliveries indexed by deliveries_by_project
+        where ${isForWebhook} and project > turns.project), number + 1
+      from turns where project is not null and number < ${sql.raw(String(MAX_TURNS))})
+    select (
+      select sequence from deliveries indexed by deliveries_by_project
+      where ${isForWebhook} and project = turns.project and ${isDue}
+      order by next_attempt_at_ms, sequence limit 1) as sequence
+    from turns where project is not null)
+  where sequence is not null limit 1`;
+
+/** The last one serves a webhook with very many projects, each of which waits for a later attempt. */
+const nextDelivery = sql`coalesce(
+  (${turnOf(sql`project > ${placeholder("afterProject")}`)}),
+  (${turnOf(sql`project >= ''`)}),
+  (select sequence from deliveries indexed by deliveries_by_webhook
+   where ${isForWebhook} and ${isDue} order by next_attempt_at_ms, sequence limit 1))`;
+
 const prepareStatements = (db: Db) => ({
+  listDue: db
+    .select({ webhook: sql<string>`webhook`, leasedCount: sql<number>`leased_count` })
+    .from(sql`(${dueWebhooks})`)
+    .where(sql`due_at_ms is not null`)
+    .orderBy(sql`leased_count, due_at_ms`)
+    .prepare(),
   claim: db
     .update(webhookDeliveries)
     .set({
@@ -35,19 +91,7 @@ const prepareStatements = (db: Db) => ({
       attemptCount: sql`attempt_count + 1`,
     })
     .where(
-      inArray(
-        webhookDeliveries.sequence,
-        sql`(
-          select sequence from deliveries
-          where next_attempt_at_ms <= ${placeholder("nowMs")} and ${isFree}
-            and webhook not in (
-              select webhook from deliveries where not ${isFree}
-              group by webhook having count(*) >= ${placeholder("maxPerWebhook")})
-            and not exists (
-              select 1 from batches where id = deliveries.batch_id
-                and project in (select value from json_each(${placeholder("passedOver")})))
-          order by next_attempt_at_ms, sequence limit ${placeholder("limit")})`,
-      ),
+      sql`${leasedCount(isForWebhook)} < ${placeholder("maxLeased")} and sequence = ${nextDelivery}`,
     )
     .returning({
       ...getTableColumns(webhookDeliveries),
@@ -70,28 +114,23 @@ export class SqliteWebhookDeliveries {
 
   /** Takes part in the transaction that ends the batch, so an event exists if, and only if, its batch is final. */
   insert(announcements: readonly Announcement[], end: BatchEnd): void {
+    const project = sql`(select project from batches where id = ${end.batchId})`;
     for (const { webhookId, eventId, webhook } of announcements) {
       this.#db
         .insert(webhookDeliveries)
-        .values({ ...end, webhookId, eventId, webhook, nextAttemptAtMs: end.createdAtMs })
+        .values({ ...end, project, webhookId, eventId, webhook, nextAttemptAtMs: end.createdAtMs })
         .run();
     }
   }
 
-  claim({
-    limit,
-    maxPerWebhook,
-    passedOver = [],
-    ...claim
-  }: WebhookDeliveryClaim): WebhookDelivery[] {
-    const wanted = { limit, maxPerWebhook, passedOver: JSON.stringify(passedOver) };
-    return (
-      this.#statements.claim
-        .all({ ...claimValues(claim), ...wanted })
-        // SQLite returns updated rows in no particular order.
-        .toSorted((a, b) => a.nextAttemptAtMs - b.nextAttemptAtMs || a.sequence - b.sequence)
-        .map(webhookDeliveryFromClaimedRow)
-    );
+  listDue(nowMs: number): DueWebhook[] {
+    return this.#statements.listDue.all({ nowMs });
+  }
+
+  claim({ webhook, maxLeased, afterProject, ...claim }: WebhookDeliveryClaim) {
+    const wanted = { webhook, maxLeased, afterProject };
+    const row = this.#statements.claim.get({ ...claimValues(claim), ...wanted });
+    return row === undefined ? null : webhookDeliveryFromClaimedRow(row);
   }
 
   forget(webhookId: string): void {

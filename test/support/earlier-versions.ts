@@ -1,0 +1,28 @@
+/** SQL that takes the newest migrations of SQLite back, one after the other: it leaves the database of an earlier version. */
+
+const FORGET_NEWEST =
+  "delete from __drizzle_migrations where rowid = (select max(rowid) from __drizzle_migrations);";
+
+const BEFORE_WEBHOOK_TURNS = `
+  drop index deliveries_by_batch;
+  drop index deliveries_by_webhook;
+  drop index deliveries_by_project;
+  drop index deliveries_claimed;
+  alter table deliveries drop column project;
+  create index deliveries_due on deliveries (next_attempt_at_ms);
+  ${FORGET_NEWEST}`;
+
+export const BEFORE_STORED_SUMS = `
+  ${BEFORE_WEBHOOK_TURNS}
+  drop table stored_sums;
+  drop trigger files_add_to_stored_sums;
+  drop trigger files_take_from_stored_sums;
+  drop trigger files_removed_from_stored_sums;
+  ${FORGET_NEWEST}`;
+
+export const BEFORE_USAGE_SUMS = `
+  ${BEFORE_STORED_SUMS}
+  drop index batches_to_finalize;
+  ${FORGET_NEWEST}
+  drop table usage_sums;
+  ${FORGET_NEWEST}`;
