@@ -271,9 +271,13 @@ export const deliveryFromRow = (row: DeliveryRow): Delivery => ({
 });
 
 /** Returns the row of a delivery whose batch is not final yet. */
-export const deliveryRow = (batchId: BatchId, { id, ...delivery }: NewDelivery) => ({
+export const deliveryRow = (
+  batch: { readonly id: BatchId; readonly project: string },
+  { id, ...delivery }: NewDelivery,
+) => ({
   id,
-  batchId,
+  batchId: batch.id,
+  project: batch.project,
   location: delivery.location,
   s3: delivery.s3,
   destination: delivery.destination,

@@ -3,17 +3,20 @@
 const FORGET_NEWEST =
   "delete from __drizzle_migrations where rowid = (select max(rowid) from __drizzle_migrations);";
 
-const BEFORE_WEBHOOK_TURNS = `
+const BEFORE_TURNS = `
   drop index deliveries_by_batch;
   drop index deliveries_by_webhook;
   drop index deliveries_by_project;
   drop index deliveries_claimed;
   alter table deliveries drop column project;
   create index deliveries_due on deliveries (next_attempt_at_ms);
+  drop index batch_deliveries_due;
+  alter table batch_deliveries drop column project;
+  create index batch_deliveries_due on batch_deliveries (next_attempt_at_ms);
   ${FORGET_NEWEST}`;
 
 export const BEFORE_STORED_SUMS = `
-  ${BEFORE_WEBHOOK_TURNS}
+  ${BEFORE_TURNS}
   drop table stored_sums;
   drop trigger files_add_to_stored_sums;
   drop trigger files_take_from_stored_sums;

@@ -129,7 +129,7 @@ export class PostgresBatches {
     const isBeyondOlder = batch.isInputPending || batch.deduplicated !== null;
     const hidden = isBeyondOlder ? HIDDEN_FROM_OLDER : {};
     await db.insert(batches).values({ ...rowFromBatch(batch), ...hidden });
-    await insertWaitingDeliveries(db, batch.id, deliveries);
+    await insertWaitingDeliveries(db, batch, deliveries);
   }
 
   update(batch: ScopedId<"batch">, change: BatchChange): Promise<boolean> {

@@ -1,5 +1,5 @@
 /** Deliveries of results: asked for, claimed, and ended. `../deliveries.ts` has the promises. */
-import type { BatchId, FileId, ScopedId, UntrustedId } from "../../batch/batch.ts";
+import type { Batch, BatchId, FileId, ScopedId, UntrustedId } from "../../batch/batch.ts";
 import { CANCELLED, type Delivery, isCancelled } from "../../batch/delivery.ts";
 import { isFinal } from "../../batch/status.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
@@ -58,11 +58,11 @@ const isAsked = (id: UntrustedId<"delivery">): SQL =>
 /** Stores the deliveries that a batch is created with, as a part of the transaction. */
 export async function insertWaitingDeliveries(
   db: Db,
-  batchId: BatchId,
+  batch: Batch,
   deliveries: readonly NewDelivery[],
 ): Promise<void> {
   if (deliveries.length === 0) return;
-  await db.insert(batchDeliveries).values(deliveries.map((each) => deliveryRow(batchId, each)));
+  await db.insert(batchDeliveries).values(deliveries.map((each) => deliveryRow(batch, each)));
 }
 
 /** Makes the deliveries of a batch due in the transaction that makes it final, or ends them with a failed batch. */
@@ -99,13 +99,11 @@ export async function endDeliveries(db: Db, batchId: BatchId, now: SQL): Promise
   for (const nudge of ["delivery_due", "delivery_cancelled"] as const) await sendNudge(db, nudge);
 }
 
-/** Excludes deliveries of these projects. Most claims have none, and look at no batch. */
-const isOfOthers = (projects: readonly string[]): SQL =>
-  projects.length === 0
-    ? sql`true`
-    : sql`not exists (
-        select 1 from batches where batches.id = batch_id
-          and project = any(${arrayOf(projects, "text")}))`;
+/** Excludes deliveries of these projects. A look at the batch is for what older versions wrote. */
+const isOfOthers = (projects: readonly string[]): SQL => sql`
+  coalesce(
+    nullif(batch_deliveries.project, ''), (select project from batches where id = batch_id)
+  ) <> all(${arrayOf(projects, "text")})`;
 
 export class PostgresDeliveries {
   readonly #db: Database;
@@ -128,7 +126,7 @@ export class PostgresDeliveries {
     return this.#db.transaction(async (db) => {
       const [found] = await db.select().from(batches).where(isScopedBatch(batch)).for("share");
       if (found === undefined) return { kind: "no_batch" };
-      const { id, status, outputFileId, errorFileId } = found;
+      const { status, outputFileId, errorFileId } = found;
       if (!isFinal(status) || status === "failed") return { kind: "no_results", status };
       for (const file of [outputFileId, errorFileId]) {
         if (!(await holdFile(db, batch.project, file))) return { kind: "files_deleted" };
@@ -136,7 +134,7 @@ export class PostgresDeliveries {
       const due = { outputFileId, errorFileId, dueAtMs: now, nextAttemptAtMs: now };
       const { rowCount } = await db
         .insert(batchDeliveries)
-        .values({ ...deliveryRow(id, delivery), ...due })
+        .values({ ...deliveryRow(found, delivery), ...due })
         .onConflictDoNothing();
       if (rowCount === 0) return { kind: "under_way" };
       if (receipt !== undefined) await this.#idempotency.record(db, receipt);

@@ -24,6 +24,8 @@ export const batchDeliveries = pgTable(
       .notNull()
       // A replica of an older version deletes the batch without them.
       .references(() => batches.id, { onDelete: "cascade" }),
+    /** The project of the batch. It is empty in what older versions write. */
+    project: text("project").notNull().default(""),
     location: text("location"),
     s3: json("s3").$type<ClientBucket>(),
     /** The name of the place, of which a batch may have one unfinished delivery. */

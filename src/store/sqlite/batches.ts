@@ -106,7 +106,7 @@ export class SqliteBatches {
     this.#assertRoom(batch.project, quotas?.openBatches ?? null);
     if (boundsSpending(quotas)) assertMayCreate(this.#db, batch.project, quotas, nowMs);
     this.#db.insert(batches).values(rowFromBatch(batch)).run();
-    insertWaitingDeliveries(this.#db, batch.id, deliveries);
+    insertWaitingDeliveries(this.#db, batch, deliveries);
     if (receipt !== undefined) this.#idempotency.record(receipt);
   }
 

@@ -1,5 +1,5 @@
 /** Deliveries of results: asked for, claimed, and ended. `../deliveries.ts` has the promises. */
-import type { BatchId, FileId, ScopedId, UntrustedId } from "../../batch/batch.ts";
+import type { Batch, BatchId, FileId, ScopedId, UntrustedId } from "../../batch/batch.ts";
 import { CANCELLED, type Delivery, isCancelled } from "../../batch/delivery.ts";
 import { isFinal } from "../../batch/status.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
@@ -53,9 +53,8 @@ const isHeld = ({ deliveryId, epoch }: DeliveryLease) =>
 const isFree = (nowMs: number) =>
   or(isNull(batchDeliveries.leaseExpiresAtMs), lte(batchDeliveries.leaseExpiresAtMs, nowMs));
 
-const isOfOthers = (projects: readonly string[]) => sql`not exists (
-  select 1 from batches where batches.id = batch_id
-    and project in (select value from json_each(${JSON.stringify(projects)})))`;
+const isOfOthers = (projects: readonly string[]) =>
+  sql`project not in (select value from json_each(${JSON.stringify(projects)}))`;
 
 /** Compares an id that a client wrote. The batch that the query also names is one of its project. */
 const isAsked = (id: UntrustedId<"delivery">): SQL => sql`${batchDeliveries.id} = ${id}`;
@@ -63,11 +62,11 @@ const isAsked = (id: UntrustedId<"delivery">): SQL => sql`${batchDeliveries.id} 
 /** Stores the deliveries that a batch is created with, as a part of the transaction. */
 export function insertWaitingDeliveries(
   db: Db,
-  batchId: BatchId,
+  batch: Batch,
   deliveries: readonly NewDelivery[],
 ): void {
   for (const delivery of deliveries) {
-    db.insert(batchDeliveries).values(deliveryRow(batchId, delivery)).run();
+    db.insert(batchDeliveries).values(deliveryRow(batch, delivery)).run();
   }
 }
 
@@ -118,7 +117,7 @@ export class SqliteDeliveries {
     return write(this.#db, () => {
       const found = this.#findBatch(batch);
       if (found === undefined) return { kind: "no_batch" };
-      const { id, status, outputFileId, errorFileId } = found;
+      const { status, outputFileId, errorFileId } = found;
       if (!isFinal(status) || status === "failed") return { kind: "no_results", status };
       if (![outputFileId, errorFileId].every((file) => this.#isListed(batch.project, file))) {
         return { kind: "files_deleted" };
@@ -126,7 +125,7 @@ export class SqliteDeliveries {
       const due = { outputFileId, errorFileId, dueAtMs: nowMs, nextAttemptAtMs: nowMs };
       const { changes } = this.#db
         .insert(batchDeliveries)
-        .values({ ...deliveryRow(id, delivery), ...due })
+        .values({ ...deliveryRow(found, delivery), ...due })
         .onConflictDoNothing()
         .run();
       if (changes === 0) return { kind: "under_way" };

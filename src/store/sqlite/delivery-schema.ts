@@ -24,6 +24,8 @@ export const batchDeliveries = sqliteTable(
       .notNull()
       // A replica of an older version deletes the batch without them.
       .references(() => batches.id, { onDelete: "cascade" }),
+    /** The project of the batch. */
+    project: text("project").notNull().default(""),
     location: text("location"),
     s3: text("s3", { mode: "json" }).$type<ClientBucket>(),
     /** The name of the place, of which a batch may have one unfinished delivery. */
@@ -53,8 +55,16 @@ export const batchDeliveries = sqliteTable(
     uniqueIndex("one_open_delivery_for_each_place")
       .on(delivery.batchId, delivery.destination)
       .where(isOpenDelivery),
+    // A look at the due ones reads nothing else, because there may be very many.
     index("batch_deliveries_due")
-      .on(delivery.nextAttemptAtMs, delivery.sequence)
+      .on(
+        delivery.nextAttemptAtMs,
+        delivery.sequence,
+        delivery.leaseExpiresAtMs,
+        delivery.destination,
+        delivery.project,
+        delivery.location,
+      )
       .where(isDueDelivery),
     index("batch_deliveries_waiting").on(delivery.batchId).where(waitsForItsBatch),
     index("batch_deliveries_by_output").on(delivery.outputFileId).where(isOpenDelivery),

@@ -326,7 +326,7 @@ export const webhookDeliveries = sqliteTable(
       .$type<BatchId>()
       .notNull()
       .references(() => batches.id),
-    /** The project of the batch. It is empty in what older versions wrote. */
+    /** The project of the batch. */
     project: text("project").notNull().default(""),
     status: text("status").$type<BatchStatus>().notNull(),
     createdAtMs: integer("created_at_ms").notNull(),

@@ -72,7 +72,7 @@ const turnOf = (isFirst: SQL) => sql`
 /** The last one serves a webhook with very many projects, each of which waits for a later attempt. */
 const nextDelivery = sql`coalesce(
   (${turnOf(sql`project > ${placeholder("afterProject")}`)}),
-  (${turnOf(sql`project >= ''`)}),
+  (${turnOf(sql`true`)}),
   (select sequence from deliveries indexed by deliveries_by_webhook
    where ${isForWebhook} and ${isDue} order by next_attempt_at_ms, sequence limit 1))`;
 

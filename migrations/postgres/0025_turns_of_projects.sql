@@ -1,3 +1,4 @@
+ALTER TABLE "batch_deliveries" ADD COLUMN "project" text DEFAULT '' NOT NULL;--> statement-breakpoint
 ALTER TABLE "deliveries" ADD COLUMN "project" text DEFAULT '' NOT NULL;--> statement-breakpoint
 CREATE INDEX "deliveries_by_batch" ON "deliveries" USING btree ("batch_id");--> statement-breakpoint
 CREATE INDEX "deliveries_by_webhook" ON "deliveries" USING btree ("webhook","next_attempt_at_ms","sequence");--> statement-breakpoint
