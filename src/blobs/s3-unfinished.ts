@@ -3,6 +3,7 @@
  * they are aborted. An upload may only be aborted when the store proves that its writer is dead, or when its blob exists: a
  * key is written once, so such an upload is a repeated request whose first answer was lost.
  */
+import { isDeepStrictEqual } from "node:util";
 import {
   AbortMultipartUploadCommand,
   HeadObjectCommand,
@@ -33,6 +34,11 @@ export async function removeUnfinished(place: Place, findGarbage: FindGarbage): 
   }
 }
 
+interface Markers {
+  readonly KeyMarker: string | undefined;
+  readonly UploadIdMarker: string | undefined;
+}
+
 /** Yields the unfinished uploads, a page at a time. */
 async function* unfinishedIn({
   client,
@@ -40,15 +46,17 @@ async function* unfinishedIn({
   prefix,
 }: Place): AsyncGenerator<{ key: string; uploadId: string }[]> {
   const query = { Bucket: bucket, Prefix: prefix };
-  let markers: { KeyMarker?: string | undefined; UploadIdMarker?: string | undefined } = {};
+  let markers: Markers = { KeyMarker: undefined, UploadIdMarker: undefined };
   for (;;) {
     const command = new ListMultipartUploadsCommand({ ...query, ...markers });
     const page = await answered(client.send(command));
     yield (page.Uploads ?? []).flatMap(({ Key = "", UploadId = "" }: MultipartUpload) =>
       Key === "" || UploadId === "" ? [] : [{ key: Key.slice(prefix.length), uploadId: UploadId }],
     );
-    if (page.IsTruncated !== true) return;
-    markers = { KeyMarker: page.NextKeyMarker, UploadIdMarker: page.NextUploadIdMarker };
+    const next = { KeyMarker: page.NextKeyMarker, UploadIdMarker: page.NextUploadIdMarker };
+    // A server that goes in circles would be asked for ever.
+    if (page.IsTruncated !== true || isDeepStrictEqual(next, markers)) return;
+    markers = next;
   }
 }
 

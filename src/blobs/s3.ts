@@ -229,7 +229,9 @@ export class S3Blobs implements Blobs {
   async *#pagesOf(prefix: string): AsyncGenerator<BlobInfo[]> {
     if (prefix !== "") assertPrefix(prefix);
     const query = { Bucket: this.#bucket, Prefix: this.#prefix + prefix };
-    const pages = paginateListObjectsV2({ client: this.#client }, query);
+    // A server that goes in circles would be asked for ever.
+    const config = { client: this.#client, stopOnSameToken: true };
+    const pages = paginateListObjectsV2(config, query);
     for (;;) {
       const { done, value } = await answered(pages.next());
       if (done === true) return;

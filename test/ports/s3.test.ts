@@ -252,6 +252,15 @@ describe.skipIf(!hasS3Server())("on an S3 server", () => {
     expect(await keysOf(blobs)).toEqual(["files/stored"]);
   });
 
+  test("a list that goes in circles has an end", async () => {
+    await using proxy = await startS3Proxy(server.url);
+    const blobs = openBlobs({ endpoint: proxy.url });
+    proxy.trouble = { kind: "same_page" };
+    expect(await keysOf(blobs)).toEqual([]);
+    await blobs.removeUnfinished(async () => []);
+    expect(proxy.requests).toHaveLength(4);
+  });
+
   test("a read goes on where its connection broke, as long as there is progress", async () => {
     await using proxy = await startS3Proxy(server.url);
     const blobs = openBlobs({ endpoint: proxy.url });

@@ -17,6 +17,10 @@ const NOT_IMPLEMENTED = `<?xml version="1.0" encoding="UTF-8"?>
 const NO_SUCH_KEY = `<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>NoSuchKey</Code><Message>The specified key does not exist.</Message></Error>`;
 
+/** It serves as a list of objects and as one of unfinished uploads. */
+const SAME_PAGE = `<?xml version="1.0" encoding="UTF-8"?>
+<Result><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken><NextKeyMarker>m</NextKeyMarker></Result>`;
+
 export type Trouble =
   /** Answers every request with 503 `SlowDown`. */
   | { readonly kind: "slow_down" }
@@ -32,6 +36,8 @@ export type Trouble =
   | { readonly kind: "page_not_found" }
   /** Answers so many reads of such objects that there is none, as a bucket does whose copies are behind. */
   | { readonly kind: "behind"; readonly path: RegExp; readonly times: number }
+  /** Answers each request for a list with the same page, and says that there are more. */
+  | { readonly kind: "same_page" }
   /** Takes requests and never answers. */
   | { readonly kind: "silent" }
   /** Passes each request on after a while, as a bucket far away does. */
@@ -90,6 +96,8 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     else if (current?.kind === "slow_down") slowDown(asked, answer);
     else if (current?.kind === "page_not_found" && asked.method === "GET") {
       answer.writeHead(404, { "content-type": "text/html" }).end("<html>404 Not Found</html>");
+    } else if (current?.kind === "same_page" && isMatch(asked, LIST)) {
+      answer.writeHead(200, { "content-type": "application/xml" }).end(SAME_PAGE);
     } else if (current?.kind === "no_copy" && "x-amz-copy-source" in asked.headers) {
       asked.resume();
       answer.writeHead(501, { "content-type": "application/xml" }).end(NOT_IMPLEMENTED);
@@ -132,6 +140,7 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
 const noSuchKey = (answer: ServerResponse) =>
   answer.writeHead(404, { "content-type": "application/xml" }).end(NO_SUCH_KEY);
 
+const LIST = { method: "GET", path: /[?&](?:list-type|uploads)\b/ };
 const COMPLETION = { method: "POST", path: /uploadId=/ };
 
 const isMatch = (asked: IncomingMessage, { method, path }: { method: string; path: RegExp }) =>
