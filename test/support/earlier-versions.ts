@@ -4,6 +4,7 @@ const FORGET_NEWEST =
   "delete from __drizzle_migrations where rowid = (select max(rowid) from __drizzle_migrations);";
 
 const BEFORE_TURNS = `
+  drop index batches_open_by_project;
   drop index deliveries_by_batch;
   drop index deliveries_by_webhook;
   drop index deliveries_by_project;

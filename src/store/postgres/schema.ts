@@ -162,6 +162,7 @@ export const batches = pgTable(
     index("batches_to_tidy").on(batch.sequence).where(isToTidy),
     index("batches_paused_by_quota").on(batch.sequence).where(isPausedByQuota),
     index("batches_open_by_input").on(batch.inputFileId).where(isOpenBatch),
+    index("batches_open_by_project").on(batch.project, batch.inputFileId).where(isOpenBatch),
     index("batches_open_by_merged_output").on(batch.mergedOutputFileId).where(isOpenMerged),
     index("batches_open_by_merged_error").on(batch.mergedErrorFileId).where(isOpenMerged),
     index("batches_by_source").on(batch.sourceBatchId, batch.sequence).where(hasSource),

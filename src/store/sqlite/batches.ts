@@ -110,11 +110,11 @@ export class SqliteBatches {
     if (receipt !== undefined) this.#idempotency.record(receipt);
   }
 
-  /** Without this index, each new batch would read all that the project has ever had. */
+  /** Without this index, each new batch would read all that the project has ever had, or what all projects have open. */
   #assertRoom(project: string, limit: number | null): void {
     if (limit === null) return;
     const open = this.#db.get<{ count: number }>(sql`
-      select count(*) as count from batches indexed by batches_open_by_input
+      select count(*) as count from batches indexed by batches_open_by_project
       where project = ${project} and ${isOpenBatch} and ${isListed}`);
     if (open.count >= limit) throw new QuotaExceeded("open_batches", limit);
   }

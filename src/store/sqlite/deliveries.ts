@@ -19,7 +19,7 @@ import {
 import type { Receipt } from "../idempotency.ts";
 import { type Page, pageOf } from "../page.ts";
 import { batchFromRow, deliveryFromRow, deliveryRow, fileFromRow } from "../rows.ts";
-import { isFinalBatch, isListed, isOpenDelivery, waitsForItsBatch } from "./conditions.ts";
+import { isListed, isOpenDelivery, waitsForItsBatch } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { batchDeliveries } from "./delivery-schema.ts";
 import { and, desc, eq, isNotNull, isNull, lt, lte, or, type SQL, sql } from "./drizzle.ts";
@@ -281,23 +281,6 @@ export class SqliteDeliveries {
     const address = end.status === "delivered" ? end.address : null;
     const ended = { ...ENDED, status: end.status, error, address, endedAtMs: nowMs };
     return write(this.#db, () => this.#change(lease, ended));
-  }
-
-  settleOverlooked(limit: number, nowMs: number): number {
-    const waiting = sql`select batch_id from batch_deliveries where ${waitsForItsBatch}`;
-    const overlooked = this.#db
-      .select()
-      .from(batches)
-      .where(and(sql`id in (${waiting})`, isFinalBatch))
-      .limit(limit)
-      .all();
-    if (overlooked.length === 0) return 0;
-    write(this.#db, () => {
-      for (const { id: batchId, status, outputFileId, errorFileId } of overlooked) {
-        settleDeliveries(this.#db, { batchId, status, outputFileId, errorFileId, nowMs });
-      }
-    });
-    return overlooked.length;
   }
 
   #change(lease: DeliveryLease, changed: Partial<typeof batchDeliveries.$inferInsert>): boolean {

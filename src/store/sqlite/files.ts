@@ -41,7 +41,7 @@ export function insertFile(db: Db, file: StoredFile, quotas?: FileQuotas): void 
  * that waits for its validation counts, too, as its input is gone in a moment.
  */
 const readBy = (project: string): SQL => sql`
-  select input_file_id from batches indexed by batches_open_by_input
+  select input_file_id from batches indexed by batches_open_by_project
   where ${isOpenBatch} and batches.project = ${project}
   union all select merged_output_file_id from batches indexed by batches_open_by_merged_output
   where ${isOpenMerged} and batches.project = ${project}

@@ -190,7 +190,7 @@ export class SqliteValidation {
     const has = this.#db.get<{ lines: number; tokens: number }>(sql`
       select
         sum(total_count - completed_count - failed_count) as lines, sum(estimated_tokens) as tokens
-      from batches indexed by batches_open_by_input
+      from batches indexed by batches_open_by_project
       where project = (select project from batches where id = ${batchId}) and ${isOpenBatch} and ${isListed}`);
     assertRoomForLines(has, quotas);
   }
