@@ -6,6 +6,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { cp, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import Database from "better-sqlite3";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { BatchObject } from "../src/contract/batch.ts";
@@ -32,12 +33,15 @@ afterAll(async () => {
 const start = (dataDir: string, settings: object = {}) =>
   startWatched(dataDir, [{ name: "u", base_url: upstream.url, models: ["*"] }], settings);
 
-/** Makes a data folder with the rows that some SQL inserts. */
-async function dataDirWith(inserts: string): Promise<string> {
+/** Makes a data folder with the rows that some SQL inserts, each of the texts in a turn of this process. */
+async function dataDirWith(...inserts: readonly string[]): Promise<string> {
   const dataDir = await mkdtemp(join(folder, "data-"));
   await cp(migrated, dataDir, { recursive: true });
   using db = openRows(dataDir);
-  db.exec(inserts);
+  for (const each of inserts) {
+    db.exec(each);
+    await nextTurn();
+  }
   return dataDir;
 }
 
@@ -48,9 +52,17 @@ async function complete({ openai }: WatchedServer, lines: readonly string[]): Pr
   await expect.poll(status, SELDOM).toBe("completed");
 }
 
-const numbersUpTo = (count: number) => `
-  with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < ${count})`;
+const numbersUpTo = (count: number, first = 1) => `
+  with recursive numbers(n) as (
+    select ${first} union all select n + 1 from numbers where n < ${count})`;
 const NUMBERS = numbersUpTo(30_000);
+const PAGE = 100_000;
+/** Very many rows, in pages. */
+const insertUpTo = (count: number, insert: string) =>
+  Array.from(
+    { length: count / PAGE },
+    (_, page) => `${numbersUpTo((page + 1) * PAGE, page * PAGE + 1)} ${insert}`,
+  );
 /** Rows that cost more each: as many as take a tenth of a second at the least when they are handled in one turn. */
 const FEWER = 10_000;
 
@@ -276,16 +288,17 @@ test(
 );
 
 /** As many files as take 90 ms to add up. */
-const STORED = `
-  ${numbersUpTo(1_000_000)}
-  insert into files (id, project, purpose, filename, bytes, sha256, blob_key, created_at_ms)
-  select 'file-' || n, 'default', 'batch', 'f', 1, 'x', 'files/file-' || n, 1 from numbers`;
+const STORED = insertUpTo(
+  1_000_000,
+  `insert into files (id, project, purpose, filename, bytes, sha256, blob_key, created_at_ms)
+  select 'file-' || n, 'default', 'batch', 'f', 1, 'x', 'files/file-' || n, 1 from numbers`,
+);
 
 test(
   "no turn of the event loop is long for an upload to a project with a quota and 1,000,000 files",
   AGAIN,
   async () => {
-    const dataDir = await dataDirWith(STORED);
+    const dataDir = await dataDirWith(...STORED);
     const quotas = { files: 1_000_002, stored_bytes: 1_000_011 };
     await using watched = await start(dataDir, { projects: [{ name: "default", quotas }] });
     const upload = (text: string) =>
@@ -301,16 +314,17 @@ test(
 );
 
 /** What a project has left behind in some months. */
-const ENDED = `
-  ${numbersUpTo(500_000)}
-  insert into batches (id, project, endpoint, input_file_id, status, created_at_ms, expires_at_ms, failed_at_ms, metadata)
-  select 'batch_' || n, 'default', '/v1/chat/completions', 'file-x', 'failed', n, n, n, '{"a":"${"x".repeat(450)}"}' from numbers`;
+const ENDED = insertUpTo(
+  500_000,
+  `insert into batches (id, project, endpoint, input_file_id, status, created_at_ms, expires_at_ms, failed_at_ms, metadata)
+  select 'batch_' || n, 'default', '/v1/chat/completions', 'file-x', 'failed', n, n, n, '{"a":"${"x".repeat(450)}"}' from numbers`,
+);
 
 test(
   "no turn of the event loop is long for a project with limits on its open batches and 500,000 that have ended",
   AGAIN,
   async () => {
-    const dataDir = await dataDirWith(ENDED);
+    const dataDir = await dataDirWith(...ENDED);
     await using watched = await start(dataDir, {
       projects: [{ name: "default", quotas: { open_batches: 5, enqueued_lines: 5 } }],
     });
@@ -320,19 +334,24 @@ test(
 );
 
 /** The events of batches that ended while their webhook was away. */
-const EVENTS = `
-  ${numbersUpTo(100_000)}
-  insert into batches (id, project, endpoint, input_file_id, status, created_at_ms, expires_at_ms, failed_at_ms)
-  select 'batch_' || n, 'default', '/v1/chat/completions', 'file-x', 'failed', n, n, n from numbers;
-  ${numbersUpTo(100_000)}
-  insert into deliveries (webhook_id, event_id, webhook, batch_id, project, status, created_at_ms, next_attempt_at_ms)
-  select 'wh_' || n, 'evt_' || n, 'hook', 'batch_' || n, 'default', 'failed', ${Date.now()}, n from numbers`;
+const EVENTS = [
+  ...insertUpTo(
+    100_000,
+    `insert into batches (id, project, endpoint, input_file_id, status, created_at_ms, expires_at_ms, failed_at_ms)
+  select 'batch_' || n, 'default', '/v1/chat/completions', 'file-x', 'failed', n, n, n from numbers`,
+  ),
+  ...insertUpTo(
+    100_000,
+    `insert into deliveries (webhook_id, event_id, webhook, batch_id, project, status, created_at_ms, next_attempt_at_ms)
+  select 'wh_' || n, 'evt_' || n, 'hook', 'batch_' || n, 'default', 'failed', ${Date.now()}, n from numbers`,
+  ),
+];
 
 test(
   "no turn of the event loop is long for one of 100,000 events that wait, or for a batch that is deleted meanwhile",
   AGAIN,
   async () => {
-    const dataDir = await dataDirWith(EVENTS);
+    const dataDir = await dataDirWith(...EVENTS);
     await using receiver = await startReceiver();
     await using watched = await start(dataDir, {
       webhooks: {

@@ -118,6 +118,7 @@ test.each(PLACES)(
     for (let n = 0; n < kills; n++) {
       await upstream.reachedLines(killAt(n, kills));
       await server.kill();
+      await upstream.disconnected();
       const { sent, distinct } = checkRepeats();
       upstream.hold();
       // On PostgreSQL the leases of a killed server would have to run out.

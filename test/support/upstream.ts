@@ -96,6 +96,7 @@ export class TestUpstream implements AsyncDisposable {
   /** The number of connections so far. */
   connectionCount = 0;
   readonly #server: Server;
+  #openCount = 0;
   readonly #milestones: { isReached: () => boolean; resolve: () => void }[] = [];
   readonly #events = new EventEmitter();
   #isForgetful = false;
@@ -114,8 +115,13 @@ export class TestUpstream implements AsyncDisposable {
         if (!response.headersSent) sendJson(response, 500, { test_upstream: error.message });
       });
     });
-    this.#server.on("connection", () => {
+    this.#server.on("connection", (socket) => {
       this.connectionCount++;
+      this.#openCount++;
+      socket.once("close", () => {
+        this.#openCount--;
+        this.#events.emit("closed");
+      });
     });
   }
 
@@ -190,6 +196,12 @@ export class TestUpstream implements AsyncDisposable {
   async idle(): Promise<void> {
     const describe = () => `the end of ${this.inFlight} requests at the upstream`;
     while (this.inFlight > 0) await named(describe, once(this.#events, "left"));
+  }
+
+  /** Resolves when no connection is open: all that a killed client has sent has arrived by then. */
+  async disconnected(): Promise<void> {
+    const describe = () => `the end of ${this.#openCount} connections at the upstream`;
+    while (this.#openCount > 0) await named(describe, once(this.#events, "closed"));
   }
 
   /** Resets every connection and frees the port. */
