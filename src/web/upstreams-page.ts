@@ -93,7 +93,7 @@ function factsOf(upstream: UpstreamObject, at: number): Html {
   const { unavailable, held, models, servers, schedule } = upstream;
   const facts: (readonly [name: string, value: Html | string])[] = [
     ["Models", html`${listed(models)}`],
-    ["Limit", `${formatCount(upstream.max_concurrency)} at once, as configured`],
+    ["Configured limit", `${formatCount(upstream.max_concurrency)} at once`],
     ["Requests a minute", rate(upstream.requests_per_minute)],
     ["Tokens a minute", rate(upstream.tokens_per_minute)],
     ["Hours", schedule === null ? "at any time" : hours(schedule)],
