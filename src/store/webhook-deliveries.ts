@@ -45,6 +45,12 @@ export interface DueWebhook {
   readonly leasedCount: number;
 }
 
+export interface WebhookDeliveryClaim extends Claim {
+  readonly webhook: string;
+  readonly maxLeased: number;
+  readonly afterProject: string;
+}
+
 export interface WebhookDeliveryStore {
   /** Lists the webhooks with a delivery that is due: those with the fewest leased ones first, then the one due longest. */
   listDueWebhooks(): Promise<DueWebhook[]>;
@@ -56,13 +62,7 @@ export interface WebhookDeliveryStore {
    * last one the first. A new delivery is due at once. A delivery whose claimer is gone is due again when its lease has run
    * out, with that attempt counted.
    */
-  claimWebhookDelivery(
-    claim: Claim & {
-      readonly webhook: string;
-      readonly maxLeased: number;
-      readonly afterProject: string;
-    },
-  ): Promise<WebhookDelivery | null>;
+  claimWebhookDelivery(claim: WebhookDeliveryClaim): Promise<WebhookDelivery | null>;
   /** Ends a delivery that was delivered or given up. */
   forgetWebhookDelivery(webhookId: string): Promise<void>;
   /**

@@ -8,18 +8,13 @@ import type {
   DueWebhook,
   HeldWebhookDelivery,
   WebhookDelivery,
+  WebhookDeliveryClaim,
 } from "../webhook-deliveries.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, getTableColumns, type SQL, sql } from "./drizzle.ts";
 import { type Bid, heldBy, isFree, NO_LEASE } from "./leases.ts";
 import { lockWebhooks } from "./project-locks.ts";
 import { webhookDeliveries } from "./schema.ts";
-
-type WebhookDeliveryClaim = Bid & {
-  readonly webhook: string;
-  readonly maxLeased: number;
-  readonly afterProject: string;
-};
 
 /** The final status of a batch, and its time. */
 interface BatchEnd {
@@ -87,7 +82,7 @@ const turnOf = (isForIt: SQL, isFirst: SQL, now: SQL): SQL => sql`
   where sequence is not null limit 1`;
 
 /** The last one serves a webhook with very many projects, each of which waits for a later attempt. */
-function nextDelivery({ webhook, afterProject, now }: WebhookDeliveryClaim): SQL {
+function nextDelivery({ webhook, afterProject, now }: WebhookDeliveryClaim & Bid): SQL {
   const isForIt = sql`webhook = ${webhook}`;
   return sql`coalesce(
     (${turnOf(isForIt, sql`project > ${afterProject}`, now)}),
@@ -120,7 +115,7 @@ export class PostgresWebhookDeliveries {
    * Two claims at the same moment could both take the last place at a webhook. So a claim first waits for the others, and a
    * statement that begins afterwards sees what they took.
    */
-  async claim(claim: WebhookDeliveryClaim): Promise<WebhookDelivery | null> {
+  async claim(claim: WebhookDeliveryClaim & Bid): Promise<WebhookDelivery | null> {
     const count = leasedCount(sql`webhook = ${claim.webhook}`, claim.now);
     const [row] = await this.#db.transaction(async (db) => {
       await lockWebhooks(db);

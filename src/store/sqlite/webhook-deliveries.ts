@@ -7,14 +7,12 @@ import type {
   Announcement,
   DueWebhook,
   HeldWebhookDelivery,
-  WebhookDeliveryStore,
+  WebhookDeliveryClaim,
 } from "../webhook-deliveries.ts";
 import type { Db } from "./database.ts";
 import { and, eq, getTableColumns, placeholder, type SQL, sql } from "./drizzle.ts";
 import { type Bid, CLAIMED, claimValues, isFree, NO_LEASE } from "./leases.ts";
 import { webhookDeliveries } from "./schema.ts";
-
-type WebhookDeliveryClaim = Parameters<WebhookDeliveryStore["claimWebhookDelivery"]>[0] & Bid;
 
 /** The final status of a batch, and its time. */
 export interface BatchEnd {
@@ -127,7 +125,7 @@ export class SqliteWebhookDeliveries {
     return this.#statements.listDue.all({ nowMs });
   }
 
-  claim({ webhook, maxLeased, afterProject, ...claim }: WebhookDeliveryClaim) {
+  claim({ webhook, maxLeased, afterProject, ...claim }: WebhookDeliveryClaim & Bid) {
     const wanted = { webhook, maxLeased, afterProject };
     const row = this.#statements.claim.get({ ...claimValues(claim), ...wanted });
     return row === undefined ? null : webhookDeliveryFromClaimedRow(row);
