@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { type UpstreamConfig, UpstreamEntry } from "../../src/config/upstreams.ts";
 import type { Proxied, ProxyResult } from "../../src/upstream/upstream.ts";
 import { FakeClock } from "../support/fake-clock.ts";
-import { answerChat, answerWith } from "../support/given.ts";
+import { answerChat } from "../support/given.ts";
 import { modelServer, never, openTargets, requestOf, targetAt } from "../support/targets.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -127,20 +127,20 @@ test("that waits for a slot is sent away when the target asks to be left alone",
 });
 
 test("that finds a target well again lets the lines go, before its own answer is complete", async () => {
-  await using upstream = await startUpstream({ answers: "by_hand" });
+  await using upstream = await startUpstream({ answers: () => ({ status: 502, body: {} }) });
   const clock = new FakeClock();
   const config = UpstreamEntry.parse({ name: "a", base_url: upstream.url, models: ["m"] });
   const { upstreams } = openTargets([config], undefined, clock);
   const route = upstreams.findRoute("m")!;
   const deadlineAtMs = clock.nowMs() + 86_400_000;
   const request = requestOf("hello", { deadlineAtMs });
-  // With the fiftieth failure the circuit opens. The nine other lines are out again by then, and wait after that.
   const lines = Array.from({ length: 10 }, () =>
     route.send(request, { stop: never, abort: never }),
   );
-  for (let i = 0; i < 59; i++) answerWith(await upstream.next(), {}, 502);
+  const isOpen = { circuit: "open", inFlight: { interactive: 0, batch: 0 } };
+  await expect.poll(() => upstreams.listTargets()).toMatchObject([isOpen]);
+  upstream.answers = "by_hand";
   await clock.asleep(1, clock.nowMs() + 500);
-  expect(upstreams.listTargets()).toMatchObject([{ circuit: "open" }]);
 
   clock.advance(500);
   const result = route.proxy(request, never);
