@@ -2,10 +2,14 @@
  * What clients and models send does not fill the memory: a real server, looked at from outside, with a budget that is
  * small beside what it is sent. Others are served meanwhile.
  */
+import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { mkdtemp, writeFile } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { Readable } from "node:stream";
+import type { ReadableStream } from "node:stream/web";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { submitLines } from "./support/batches.ts";
@@ -56,6 +60,18 @@ async function run(client: OpenAI, server: BatchdProcess, lines: readonly string
   const { id } = await submitLines(client, lines);
   await server.batchEnded(id);
   return client.batches.retrieve(id);
+}
+
+/** Reads the rows of a file one by one: the custom id of each, and a digest of what is behind it. */
+async function longRows(client: OpenAI, fileId: string) {
+  const { body } = await client.files.content(fileId);
+  const rows: { customId: string; rest: string }[] = [];
+  const lines = createInterface({ input: Readable.fromWeb(body as ReadableStream) });
+  for await (const line of lines) {
+    const [, customId = "", rest = ""] = /"custom_id":"([^"]*)"(.*)$/s.exec(line) ?? [];
+    rows.push({ customId, rest: createHash("sha256").update(rest).digest("hex") });
+  }
+  return rows;
 }
 
 /** Announces a body of 16 MB and sends half of it, as far as it is taken. */
@@ -119,6 +135,33 @@ describe("the memory is bounded, and others are served,", () => {
       const small = await run(clientOf(url, "key-of-b"), server, chatLines(50));
       expect(small.request_counts?.completed).toBe(50);
       expect((await large).request_counts).toEqual({ total: 8, completed: 8, failed: 0 });
+    });
+    expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
+  });
+
+  test("while lines with equal bodies all get the row of an answer of 30 MB", async () => {
+    const { server, url } = await start();
+    await using _server = server;
+    const client = clientOf(url, "key-of-a");
+    const questions = ["[[big 30000000]]", "[[status 400]] [[big 30000000]]"];
+    const lines = Array.from({ length: 12 }, (_, i) => {
+      const question = questions[i % 2] ?? "";
+      return chatLine(`line-${i}`, question, { user: question });
+    });
+    const peakBytes = await server.peakMemoryBytes(async () => {
+      const { id } = await submitLines(client, lines, { x_batchd: { dedupe: true } });
+      await server.batchEnded(id);
+      const batch = await client.batches.retrieve(id);
+      expect(batch.request_counts).toEqual({ total: 12, completed: 6, failed: 6 });
+      const failures = [{ status_code: 400, lines: 6 }];
+      expect(batch).toMatchObject({ x_batchd: { deduplicated: 10, failures } });
+      for (const [i, fileId] of [batch.output_file_id, batch.error_file_id].entries()) {
+        const rows = await longRows(client, fileId ?? "");
+        const ids = [0, 1, 2, 3, 4, 5].map((n) => `line-${2 * n + i}`);
+        expect(rows.map(({ customId }) => customId)).toEqual(ids);
+        // Only the ids of the rows differ.
+        expect(new Set(rows.map(({ rest }) => rest)).size).toBe(1);
+      }
     });
     expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
   });

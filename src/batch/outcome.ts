@@ -169,7 +169,7 @@ function customIdIn(row: Buffer): { readonly from: number; readonly to: number }
   return { from, to: isText ? skipString(row, from + 1, row.length) : from + NULL.length };
 }
 
-/** Returns the row of another line that gets the same answer. */
+/** Returns the row of another line that gets the same answer; of the beginning of a row, the beginning. */
 export function rowFor({ lineNumber, customId }: InputLine, row: Buffer): Buffer {
   const { to } = customIdIn(row) ?? { to: -1 };
   if (to < 0) throw new Error("a record of the journal is no row");

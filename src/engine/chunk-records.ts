@@ -4,7 +4,7 @@
  * sent again has the row that counted.
  */
 import type { AnswerNames } from "../batch/batch.ts";
-import type { BlobReader } from "../blobs/blobs.ts";
+import type { BlobReader, ByteRange } from "../blobs/blobs.ts";
 import type { Segment } from "../store/chunks.ts";
 import { ReadAhead } from "./read-ahead.ts";
 import type { RecordExtent, SegmentReading } from "./segment.ts";
@@ -13,15 +13,21 @@ export interface Row {
   readonly lineNumber: number;
   /** A `not_run` row stands in the error file, but is not counted as failed. */
   readonly kind: "completed" | "failed" | "not_run";
+  /** The row, or the beginning of one that has a `rest`. */
   readonly bytes: Buffer;
+  /** The place of the rest of a long row, which was left in the journal. */
+  readonly rest?: JournalPlace;
+  /** The place in the journal; left out for a line without a record. */
+  readonly place?: JournalPlace;
   /** Whether the line was not sent, because its body came before. */
   readonly isDuplicate?: true;
   /** The names in the journal; null or left out where it has none, or where the row is not from it. */
   readonly names?: AnswerNames | null;
-  /** Whether the bytes were left where they are, because the row is longer than `maxRowBytes`. */
-  readonly isLeft?: true;
-  /** The place in the journal; left out for a line without a record. */
-  readonly place?: { readonly blobKey: string; readonly start: number; readonly end: number };
+}
+
+/** A run of bytes in a segment. */
+export interface JournalPlace extends ByteRange {
+  readonly blobKey: string;
 }
 
 interface IndexedRecord extends RecordExtent {
@@ -32,8 +38,8 @@ interface IndexedRecord extends RecordExtent {
 
 interface RecordLimits {
   readonly blobs: BlobReader;
-  /** The longest row that is read; left out where all are. */
-  readonly maxRowBytes?: number | undefined;
+  /** The longest row that is read. */
+  readonly maxRowBytes: number;
   /** The limit for rows that are read ahead of their use. */
   readonly maxAheadBytes: number;
 }
@@ -44,7 +50,7 @@ export class ChunkRecords {
   readonly #maxAheadBytes: number;
   readonly #records = new Map<number, IndexedRecord>();
 
-  constructor({ blobs, maxRowBytes = Number.MAX_SAFE_INTEGER, maxAheadBytes }: RecordLimits) {
+  constructor({ blobs, maxRowBytes, maxAheadBytes }: RecordLimits) {
     this.#blobs = blobs;
     this.#maxRowBytes = maxRowBytes;
     this.#maxAheadBytes = maxAheadBytes;
@@ -108,15 +114,21 @@ export class ChunkRecords {
 }
 
 const NOTHING = Buffer.alloc(0);
-const leftIn = (record: IndexedRecord): Row => ({ ...rowOf(record, NOTHING), isLeft: true });
+const placeOf = ({ segment: { blobKey }, start, end }: IndexedRecord): JournalPlace => ({
+  blobKey,
+  start,
+  end,
+});
 
-const rowOf = (
-  { lineNumber, succeeded, names, segment: { blobKey }, start, end }: IndexedRecord,
-  bytes: Buffer,
-): Row => ({
-  lineNumber,
-  kind: succeeded ? "completed" : "failed",
+const leftIn = (record: IndexedRecord): Row => ({
+  ...rowOf(record, NOTHING),
+  rest: placeOf(record),
+});
+
+const rowOf = (record: IndexedRecord, bytes: Buffer): Row => ({
+  lineNumber: record.lineNumber,
+  kind: record.succeeded ? "completed" : "failed",
   bytes,
-  names,
-  place: { blobKey, start, end },
+  names: record.names,
+  place: placeOf(record),
 });

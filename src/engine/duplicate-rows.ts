@@ -118,8 +118,7 @@ class DuplicateRows {
     }
     const found = await this.#rows.find(first);
     if (found !== null && found !== LOST) {
-      const bytes = rowFor({ lineNumber, customId }, found.bytes);
-      return { lineNumber, kind: found.kind, bytes, isDuplicate: true };
+      return { ...found, lineNumber, bytes: rowFor(line, found.bytes), isDuplicate: true };
     }
     const isAnswerLost = found === LOST || this.#stopReason === null;
     const stopped = this.#stopReason === "cancelled" ? BATCH_CANCELLED : BATCH_EXPIRED;

@@ -14,8 +14,9 @@
 import { type Batch, type FileId, newFileId, type StoredFile } from "../batch/batch.ts";
 import { addFailures, type FailureGroup } from "../batch/failures.ts";
 import type { RulesOf } from "../batch/project.ts";
-import { failureIn } from "../batch/row-failure.ts";
+import { failureIn, failureInHead } from "../batch/row-failure.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
+import type { BlobReader } from "../blobs/blobs.ts";
 import { sleep } from "../clock.ts";
 import type { EventType } from "../contract/event.ts";
 import type { BatchResult, IncompleteChunk, ResultFiles } from "../store/finalizing.ts";
@@ -23,6 +24,7 @@ import type { BatchLease, ClaimedBatch } from "../store/leases.ts";
 import type { Store } from "../store/store.ts";
 import type { Attributes } from "../telemetry/tracing.ts";
 import { type BatchStepDeps, runStep } from "./batch-run.ts";
+import type { Row } from "./chunk-records.ts";
 import { doubted } from "./doubted-blobs.ts";
 import { withDuplicates } from "./duplicate-rows.ts";
 import { isPassing, MAX_FAILURES } from "./failure.ts";
@@ -137,10 +139,15 @@ async function announceEnd(
 class RowFailures {
   groups: readonly FailureGroup[] = [];
 
-  add(row: Buffer): void {
-    this.groups = addFailures(this.groups, [{ ...failureIn(row).failure, count: 1 }]);
+  add({ bytes, rest }: Row): void {
+    const { failure } = rest === undefined ? failureIn(bytes) : failureInHead(bytes);
+    this.groups = addFailures(this.groups, [{ ...failure, count: 1 }]);
   }
 }
+
+/** Reads the rest of a long row. Only the journal of an older version has answers without names. */
+const wholeRow = async ({ bytes, rest }: Row, blobs: BlobReader): Promise<Buffer> =>
+  rest === undefined ? bytes : Buffer.concat([bytes, await blobs.readRange(rest.blobKey, rest)]);
 
 type Results = Omit<BatchResult, "announcements">;
 
@@ -159,7 +166,10 @@ async function writeResults(
   const output = new ResultWriter(blobs, ids.output);
   const error = new ResultWriter(blobs, ids.error);
   const { merge, canSendAgain } = mergeOf(toWrite, deps);
-  const kept = KeptRows.of(batch, { store, ...sourceOf(toWrite, deps) });
+  // The rows are not needed any more once lines are to be sent again; the pass goes on to find all damage.
+  const isInVain = () => run.stop.aborted || (canSendAgain && merge.incomplete.length > 0);
+  const source = { store, ...sourceOf(toWrite, deps) };
+  const kept = KeptRows.of(batch, source);
   const writeKept = async (before: number) => {
     if (kept === null) return;
     for await (const { kind, row } of kept.before(before)) {
@@ -172,28 +182,32 @@ async function writeResults(
   const failures = new RowFailures();
   try {
     const merged = merge.rows(await store.listChunkJournals(batch.id));
-    for await (const rows of withDuplicates(merged, batch, { store, ...sourceOf(toWrite, deps) })) {
+    for await (const rows of withDuplicates(merged, batch, source)) {
       if (run.stop.aborted) break;
-      // The rows are not needed any more; the pass goes on to find all damage.
-      if (canSendAgain && merge.incomplete.length > 0) continue;
-      for (const { kind, bytes, lineNumber, isDuplicate, names } of rows) {
+      if (isInVain()) continue;
+      for (const row of rows) {
+        const { kind, bytes, rest, lineNumber, isDuplicate, names = null } = row;
         if (kept !== null) await writeKept(lineNumber);
         if (kind !== "not_run") counts[kind]++;
         // Failures of lines that were sent are in the journal.
-        if (isDuplicate && kind === "failed") failures.add(bytes);
+        if (isDuplicate && kind === "failed") failures.add(row);
         const file = kind === "completed" ? "output" : "error";
-        const added = summaries.add(file, bytes, names ?? null);
+        const isUnread = kind === "completed" && names === null && rest !== undefined;
+        const text = isUnread ? await wholeRow(row, source.blobs) : bytes;
+        const added = summaries.add(file, text, names);
         if (added !== null) await added;
-        const room = (file === "output" ? output : error).write(bytes);
+        const writer = file === "output" ? output : error;
+        const room = writer.write(bytes);
         if (room !== null) await room;
+        if (rest !== undefined) await writer.copy(source.blobs, rest);
       }
     }
-    if (run.stop.aborted || (canSendAgain && merge.incomplete.length > 0)) {
+    if (!isInVain()) await writeKept(Number.POSITIVE_INFINITY);
+    if (isInVain()) {
       await Promise.all([output.discard(), error.discard()]);
       await giveBack(lease, run.stop.aborted ? [] : merge.incomplete, deps);
       return null;
     }
-    await writeKept(Number.POSITIVE_INFINITY);
     // The store wrote the other date. What this process takes for the store's clock may be a little behind it.
     const nowMs = Math.max(deps.fleet.nowMs, batch.finalizingAtMs ?? 0);
     const life = { nowMs, lifetimeSeconds: lifetimeOf(batch, deps.rulesOf) };

@@ -209,9 +209,9 @@ async function* linesOfJournal(
   }
 }
 
-function placedLine({ lineNumber: number, bytes, place, isLeft }: Row): PlacedLine {
-  if (isLeft !== true || place === undefined) return { number, row: bytes };
-  return { number, row: { ...place, end: place.end - ROW_END.length } };
+function placedLine({ lineNumber: number, bytes, rest }: Row): PlacedLine {
+  if (rest === undefined) return { number, row: bytes };
+  return { number, row: { ...rest, end: rest.end - ROW_END.length } };
 }
 
 interface RowsOptions

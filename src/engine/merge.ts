@@ -5,7 +5,8 @@
  * therefore one ordered stream, and the streams are merged by line number. The chunks of a sample are streams of their own,
  * because their lines are spread over the file. Memory holds one chunk of each stream at a
  * time: the index of its records, and the rows too when they are small. The rows of a larger chunk are read one by
- * one. Where a read has a latency, the next segments and rows are read ahead, within a limit of bytes.
+ * one. Each of a hundred streams has its next row at hand, so a long row is left in the journal. Where a read has a latency,
+ * the next segments and rows are read ahead, within a limit of bytes.
  *
  * Lines without a record get a row that says why. There are such lines when the batch was stopped, and when a segment
  * cannot be read any more. While the batch has time left, unreadable lines must not get a row. The merge then goes on
@@ -35,6 +36,8 @@ const MAX_KEPT_BYTES = 16 * 1024 * 1024;
 const MAX_KEPT_TOTAL_BYTES = 64 * 1024 * 1024;
 /** The limit for what is read ahead of its use, for all routes together. */
 const MAX_AHEAD_BYTES = 8 * 1024 * 1024;
+/** A longer row is left in the journal. */
+const MAX_ROW_BYTES = 4 * 1024 * 1024;
 
 export interface MergeOptions {
   readonly blobs: BlobReader;
@@ -47,7 +50,7 @@ export interface MergeOptions {
   readonly left: "sent_again" | "rows" | "omitted" | "end";
   /** The limit for the rows of a chunk that are kept in memory. */
   readonly maxKeptBytes?: number;
-  /** The longest row that is read; left out where all are. */
+  /** The longest row that is read. */
   readonly maxRowBytes?: number;
   /** Whether an error that might pass counts as damage. */
   readonly isLastTry: boolean;
@@ -61,6 +64,7 @@ export class Merge {
   readonly incomplete: IncompleteChunk[] = [];
   #maxKeptBytes = MAX_KEPT_BYTES;
   #maxAheadBytes = MAX_AHEAD_BYTES;
+  #maxRowBytes = MAX_ROW_BYTES;
 
   constructor(options: MergeOptions) {
     this.#options = options;
@@ -74,8 +78,9 @@ export class Merge {
   async *rows(journals: readonly ChunkJournal[], fromLine = 1): AsyncGenerator<readonly Row[]> {
     const lineOf = nextLines(journals, fromLine);
     const streams = streamsOf(journals.filter((journal) => lineOf.has(journal)));
-    const { maxKeptBytes = MAX_KEPT_BYTES } = this.#options;
+    const { maxKeptBytes = MAX_KEPT_BYTES, maxRowBytes = MAX_ROW_BYTES } = this.#options;
     this.#maxKeptBytes = Math.min(maxKeptBytes, MAX_KEPT_TOTAL_BYTES / streams.length);
+    this.#maxRowBytes = Math.min(maxRowBytes, MAX_KEPT_TOTAL_BYTES / streams.length);
     this.#maxAheadBytes = MAX_AHEAD_BYTES / streams.length;
     const segments = this.#readAhead([...lineOf.keys()]);
     const read = (journal: ChunkJournal) => this.#chunkRows(journal, segments, fromLine);
@@ -124,8 +129,9 @@ export class Merge {
     { chunk, segments }: ChunkJournal,
     readings: ReadAhead<Segment, SegmentReading>,
   ) {
-    const { onDamaged } = this.#options;
-    const records = new ChunkRecords({ ...this.#options, maxAheadBytes: this.#maxAheadBytes });
+    const { blobs, onDamaged } = this.#options;
+    const maxRowBytes = this.#maxRowBytes;
+    const records = new ChunkRecords({ blobs, maxRowBytes, maxAheadBytes: this.#maxAheadBytes });
     const lostBlobKeys: string[] = [];
     const totalBytes = segments.reduce((sum, { bytes }) => sum + bytes, 0);
     const isKept = totalBytes <= this.#maxKeptBytes;

@@ -8,8 +8,9 @@ import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { PassThrough } from "node:stream";
 import type { FileId, StoredFile } from "../batch/batch.ts";
-import type { Blobs } from "../blobs/blobs.ts";
+import type { BlobReader, Blobs } from "../blobs/blobs.ts";
 import { piecesOf, timeForMore } from "../resources/time-slice.ts";
+import type { JournalPlace } from "./chunk-records.ts";
 import { NotWritten } from "./failure.ts";
 
 export interface WrittenBlob {
@@ -42,6 +43,13 @@ export class ResultWriter {
     this.#gathered.push(row);
     this.#gatheredBytes += row.length;
     return this.#gatheredBytes < WRITE_BYTES ? null : this.#pass();
+  }
+
+  /** Writes bytes of another blob, without ever holding all of them. */
+  async copy(blobs: BlobReader, { blobKey, ...range }: JournalPlace): Promise<void> {
+    for await (const piece of blobs.read(blobKey, range) as AsyncIterable<Buffer>) {
+      await this.write(piece);
+    }
   }
 
   async finish(describe: (blob: WrittenBlob) => StoredFile): Promise<StoredFile | null> {
