@@ -157,7 +157,9 @@ async function readLeft(extents: readonly InputExtent[], source: LeftSource): Pr
   const found: LeftLine[] = [];
   for await (const lines of readLines(source, extents)) {
     for (const { number, bytes } of lines) {
-      found.push({ number, customId: await customIdOf(bytes) });
+      const customId = await customIdOf(bytes);
+      // A part of the line would keep the whole input of the chunk in memory until the last row.
+      found.push({ number, customId: customId && Buffer.from(customId) });
     }
   }
   return found;

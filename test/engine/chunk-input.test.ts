@@ -54,8 +54,8 @@ test("extents that lie far apart, or are large together, are read one by one wit
   }
 });
 
-test("the lines without an answer are found in order, with their ids", async () => {
-  using bench = await inputBench([true, false, true, true, true]);
+test("the lines without an answer are found in order, with their ids and nothing else of them", async () => {
+  using bench = await inputBench([true, false, true, true, true], 200_000);
   const source = { blobs: bench.blobs, key: KEY, isLastTry: false };
   const left = await findLeftLines(bench.chunk, new Set([3]), source);
   expect(left.map(({ number, customId }) => [number, String(customId)])).toEqual([
@@ -63,6 +63,7 @@ test("the lines without an answer are found in order, with their ids", async () 
     [4, '"line-4"'],
     [5, '"line-5"'],
   ]);
+  for (const { customId } of left) expect(customId?.buffer.byteLength).toBeLessThan(200_000);
 });
 
 test("where the input is gone there are as many lines left, each with a number of its own", async () => {
