@@ -173,6 +173,7 @@ async function writeResults(
   const writeKept = async (before: number) => {
     if (kept === null) return;
     for await (const { kind, row } of kept.before(before)) {
+      if (run.stop.aborted) return;
       await summaries.add(kind, row, null);
       await (kind === "output" ? output : error).write(row);
     }
@@ -186,6 +187,8 @@ async function writeResults(
       if (run.stop.aborted) break;
       if (isInVain()) continue;
       for (const row of rows) {
+        // Each of some may have 64 MB.
+        if (run.stop.aborted) break;
         const { kind, bytes, rest, lineNumber, isDuplicate, names = null } = row;
         if (kept !== null) await writeKept(lineNumber);
         if (kind !== "not_run") counts[kind]++;

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { createBatch } from "../support/batches.ts";
+import { derive } from "../support/derived.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { HEARTBEAT_MS, LEASE_OVER_MS, type Replicas, startReplicas } from "../support/replicas.ts";
 import { chatLines } from "../support/service.ts";
@@ -61,6 +62,30 @@ test.each([
   expect(await a.service.rows(batch.error_file_id)).toHaveLength(2);
   while (receiver.seen.length === 0) await setImmediate();
   expect(receiver.seen).toHaveLength(1);
+});
+
+test("a finalizer that leaves while it takes rows over from another batch gives the batch back, too", async () => {
+  await using upstream = await startUpstream();
+  await using replicas = await startReplicas({ upstreamUrl: upstream.url });
+  const { a, b } = replicas;
+  const firstFails = (n: number) => (n === 1 ? "[[status 400]]" : "[[big 700000]]");
+  const input_file_id = await a.service.upload(chatLines(6, firstFails));
+  const { id: batch } = await createBatch(a.service.openai, input_file_id);
+  await a.service.ended(batch);
+  upstream.hold();
+  const sent = upstream.total;
+  const retry = await derive(a.service, { batch, lines: "failed", merge: true });
+  await upstream.reached(sent + 1);
+  a.blobs.puts.close("files/");
+  upstream.release();
+  await a.blobs.puts.reached();
+  const leaving = a.service.close();
+  a.blobs.puts.open();
+  await leaving;
+  expect(a.service.events.count("batch.completed")).toBe(1);
+  b.clock.advance(1_000);
+  const { output_file_id } = await b.service.ended(retry.batch.id);
+  expect(await b.service.rows(output_file_id)).toHaveLength(5);
 });
 
 test("a finalizer that leaves gives the batch back, and the other replica ends it at once", async () => {
