@@ -4,6 +4,7 @@
  * caused it, and all work waits for its end.
  */
 import type { NoAnswer } from "../batch/outcome.ts";
+import { systemCode } from "../system-code.ts";
 
 /**
  * Failures after which work is given up. The lease puts half a minute between two tries, so a fault of a few minutes
@@ -52,7 +53,7 @@ export const isRefusal = (thrown: unknown): boolean =>
 function codesOf(thrown: unknown): string[] {
   const codes: string[] = [];
   for (let error = thrown; error instanceof Error; error = error.cause) {
-    const { code } = error as NodeJS.ErrnoException;
+    const code = systemCode(error);
     if (typeof code === "string") codes.push(code.split("_").slice(0, 2).join("_"));
   }
   return codes;

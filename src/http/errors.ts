@@ -2,6 +2,7 @@
 import type { ContentfulStatusCode } from "hono/utils/http-status";
 import type { ErrorEnvelope } from "../contract/error.ts";
 import { CATALOGUE, PublicError } from "../errors.ts";
+import { systemCode } from "../system-code.ts";
 import type { AppContext } from "./context.ts";
 import { answerJson } from "./json.ts";
 
@@ -104,7 +105,7 @@ function toPublicError(thrown: unknown, requestId: string): PublicError {
 
 function hasCode(thrown: unknown, codes: readonly unknown[]): boolean {
   for (let error = thrown; error instanceof Error; error = error.cause) {
-    if (codes.includes((error as NodeJS.ErrnoException).code)) return true;
+    if (codes.includes(systemCode(error))) return true;
   }
   return false;
 }

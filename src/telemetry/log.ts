@@ -2,9 +2,16 @@
  * Writes structured logs: one JSON object a line, on standard error, because other programs read the standard output.
  * Each line is an event named `noun.verb` with fields.
  */
-import { type DestinationStream, type LoggerOptions, pino, stdTimeFunctions } from "pino";
+import {
+  type DestinationStream,
+  type LoggerOptions,
+  pino,
+  stdSerializers,
+  stdTimeFunctions,
+} from "pino";
 import { printableLines } from "../printable.ts";
 import { isDamaged } from "../store/failures.ts";
+import { systemCode } from "../system-code.ts";
 import type { LOG_EVENTS } from "./log-events.ts";
 import { readableLine } from "./readable-line.ts";
 
@@ -73,6 +80,9 @@ const withoutRepeatedDamage: NonNullable<LoggerOptions["hooks"]> = {
   },
 };
 
+/** Names the codes that Node.js has no name for. */
+const serialized = (error: Error) => ({ ...stdSerializers.err(error), code: systemCode(error) });
+
 export function createLog(level: LogLevel, stream: DestinationStream = process.stderr): LeveledLog {
   const log = pino(
     {
@@ -81,6 +91,7 @@ export function createLog(level: LogLevel, stream: DestinationStream = process.s
       messageKey: "event",
       timestamp: stdTimeFunctions.isoTime,
       hooks: withoutRepeatedDamage,
+      serializers: { err: serialized },
       formatters: { level: (label) => ({ level: label }) },
       // No caller passes a key to the log. This list is a second protection.
       redact: [

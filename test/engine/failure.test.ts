@@ -7,7 +7,7 @@ const causedBy = (cause: unknown) => new Error("outer", { cause });
 
 test.each([
   ["a full disk", withCode("ENOSPC")],
-  ["a full quota", withCode("EDQUOT")],
+  ["a full quota", Object.assign(withCode("Unknown system error -122"), { errno: -122 })],
   ["no descriptors", withCode("EMFILE")],
   ["a locked database", withCode("SQLITE_BUSY")],
   ["a locked database, in more words", withCode("SQLITE_BUSY_SNAPSHOT")],

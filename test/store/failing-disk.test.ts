@@ -111,24 +111,32 @@ describe.skipIf(!canTrace)("where strace is", () => {
     expect(lines[0]).toMatch(/SQLITE_(?:IOERR|FULL)/);
   });
 
-  test("a disk that fails a sync of an upload is a 503, and the upload passes later", async () => {
-    using folder = temporaryFolder("batchd-failed-upload-");
-    await using server = new BatchdProcess(["serve", "--port", "0", "--data-dir", folder.path]);
-    const url = await server.listening();
-    const upload = () => {
-      const body = new FormData();
-      body.set("purpose", "user_data");
-      body.set("file", new Blob(["text"]), "f");
-      return fetch(`${url}/v1/files`, { method: "POST", body });
-    };
-    // SQLite syncs its files with `fdatasync`.
-    const disk = await failing(server, "fsync:error=EIO");
-    const refused = await upload();
-    expect(refused.status).toBe(503);
-    expect(refused.headers.get("retry-after")).toBe("5");
-    expect(await refused.text()).toContain("storage of the server does not answer");
-    await disk.stop();
-    expect((await upload()).status).toBe(200);
-    expect((await server.kill("SIGTERM")).stderr).toContain("EIO");
-  });
+  test.each([
+    ["EIO", "storage of the server does not answer", "5"],
+    ["ESTALE", "storage of the server does not answer", "5"],
+    ["EDQUOT", "disk of the server is full", null],
+  ])(
+    "a sync of an upload that fails with %s is a 503, and the upload passes later",
+    async (...named) => {
+      const [code, message, retryAfter] = named;
+      using folder = temporaryFolder("batchd-failed-upload-");
+      await using server = new BatchdProcess(["serve", "--port", "0", "--data-dir", folder.path]);
+      const url = await server.listening();
+      const upload = () => {
+        const body = new FormData();
+        body.set("purpose", "user_data");
+        body.set("file", new Blob(["text"]), "f");
+        return fetch(`${url}/v1/files`, { method: "POST", body });
+      };
+      // SQLite syncs its files with `fdatasync`.
+      const disk = await failing(server, `fsync:error=${code}`);
+      const refused = await upload();
+      expect(refused.status).toBe(503);
+      expect(refused.headers.get("retry-after")).toBe(retryAfter);
+      expect(await refused.text()).toContain(message);
+      await disk.stop();
+      expect((await upload()).status).toBe(200);
+      expect((await server.kill("SIGTERM")).stderr).toContain(`"code":"${code}"`);
+    },
+  );
 });

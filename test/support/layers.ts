@@ -49,12 +49,13 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "errors.ts": { may: ["batch/truncate.ts"] },
   "printable.ts": { may: [] },
   "one-by-one.ts": { may: [] },
+  "system-code.ts": { may: [] },
   "resources/": { may: ["clock.ts"], mayKnow: ["batch/", "config/"] },
   "telemetry/": {
     may: ["batch/truncate.ts", "clock.ts", "printable.ts", "version.ts"],
     mayKnow: ["batch/", "contract/"],
   },
-  "telemetry/log.ts": { may: ["printable.ts", "store/failures.ts"] },
+  "telemetry/log.ts": { may: ["printable.ts", "store/failures.ts", "system-code.ts"] },
   "telemetry/metrics.ts": {
     may: ["version.ts"],
     mayKnow: ["batch/", "contract/", STORE, UPSTREAM],
@@ -106,6 +107,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       UPSTREAM,
       "loop.ts",
       "engine/",
+      "system-code.ts",
       "version.ts",
     ],
     mayKnow: ["resources/memory-budget.ts"],
@@ -142,7 +144,13 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["config/locations.ts"],
   },
   "locations/folder/": {
-    may: [...LOCATION, "batch/random-id.ts", "blobs/file-system.ts", "blobs/semaphore.ts"],
+    may: [
+      ...LOCATION,
+      "batch/random-id.ts",
+      "blobs/file-system.ts",
+      "blobs/semaphore.ts",
+      "system-code.ts",
+    ],
     mayKnow: ["clock.ts"],
   },
   "webhooks/": {
@@ -179,7 +187,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: [UPSTREAM, "locations/locations.ts", "resources/memory-budget.ts"],
   },
   "http/": {
-    may: [...BASE, "api/", "errors.ts", "lazy.ts"],
+    may: [...BASE, "api/", "errors.ts", "lazy.ts", "system-code.ts"],
     mayKnow: [STORE, BLOBS, UPSTREAM, "config/schema.ts", "resources/memory-budget.ts"],
   },
   "web/": {

@@ -1,4 +1,5 @@
 /** Translates errors of the file system into those of the port. A path of this machine must not be in their messages. */
+import { systemCode } from "../../system-code.ts";
 import { LocationError, type LocationFailure } from "../location.ts";
 
 const FAILURES: Readonly<Record<string, readonly [LocationFailure, string]>> = {
@@ -19,7 +20,7 @@ const FAILURES: Readonly<Record<string, readonly [LocationFailure, string]>> = {
 /** `what` names the place in the words of clients. An error that is not the system's comes back as it is. */
 export function folderError(error: unknown, what: string): unknown {
   if (!(error instanceof Error) || error instanceof LocationError) return error;
-  const { code } = error as NodeJS.ErrnoException;
+  const code = systemCode(error);
   if (typeof code !== "string" || !/^E[A-Z0-9]+$/.test(code)) return error;
   const [failure, words] = FAILURES[code] ?? ["unavailable", `could not be used (${code})`];
   return new LocationError(failure, `${what} ${words}`, { cause: error });
