@@ -124,6 +124,7 @@ export class Leases {
   readonly #chunks = new Map<string, HeldChunk>();
   /** The grace of the drain; null until the process drains. */
   #drainGraceMs: number | null = null;
+  /** The elapsed time of the last renewal, and the earliest date since. */
   #renewedAt: Moment;
 
   constructor(options: LeaseOptions) {
@@ -145,12 +146,14 @@ export class Leases {
   /**
    * Renews the leases after a pause of the machine, when all of them have run out. Without this the process would
    * take its own work from itself. No elapsed time passes while a machine is suspended, so only the date shows the
-   * pause.
+   * pause. A date that was set back, and is set right again, shows the same.
    */
   async renewIfLate(): Promise<void> {
     const { nowMs, elapsedMs } = momentOf(this.#options.clock);
-    const lateMs = Math.max(elapsedMs - this.#renewedAt.elapsedMs, nowMs - this.#renewedAt.nowMs);
+    const { nowMs: earliestMs, elapsedMs: renewedAtMs } = this.#renewedAt;
+    const lateMs = Math.max(elapsedMs - renewedAtMs, nowMs - earliestMs);
     if (lateMs >= this.#options.leaseTtlMs) await this.renew();
+    else this.#renewedAt = { nowMs: Math.min(earliestMs, nowMs), elapsedMs: renewedAtMs };
   }
 
   #bid(): Claim {

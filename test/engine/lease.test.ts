@@ -228,6 +228,17 @@ test("a claim after a pause comes after the renewal, even when the claim is the 
   expect(run.endReason).toBeNull();
 });
 
+test("a lease from before the date was set right is renewed before the next claim", async () => {
+  await using bench = await leasesBench();
+  const { leases, clock, claim } = bench;
+  clock.setBy(-60 * 60 * 1000);
+  const held = await claim("a");
+  const run = leases.holdChunk(held!.lease);
+  clock.setBy(60 * 60 * 1000);
+  expect(await claim("a")).toBeNull();
+  expect(run.endReason).toBeNull();
+});
+
 test("a run whose claim was still on its way when the process began to leave ends with the others", async () => {
   await using bench = await leasesBench();
   const { leases, clock, claim } = bench;
