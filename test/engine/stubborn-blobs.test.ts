@@ -1,7 +1,8 @@
 /** What a disk or a bucket does not let go keeps its row for the next sweep, and holds up nothing else. */
 import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
 import { mkdir, rm } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import OpenAI from "openai";
 import { expect, test } from "vitest";
@@ -112,6 +113,8 @@ test("a journal that a disk refuses to remove does not end the server", async ()
   const { id } = await openai.batches.create(asked);
   await batchd.batchEnded(id);
   const journal = join(folder.path, "blobs/journal", id);
+  // The sweep that follows the end of the batch would remove the folders while they are made.
+  await expect.poll(() => existsSync(dirname(journal))).toBe(false);
   makeUnremovable(journal);
   try {
     await openai.delete(`/batches/${id}`);
