@@ -23,7 +23,7 @@ const SWEEP_EVERY_MS = 60_000;
 const HOUSEKEEPING = ["forecast", "expiry", "sweep", "purge", "orphans"] as const;
 export type Housekeeping = (typeof HOUSEKEEPING)[number];
 
-export type HousekeepingDeps = SweeperDeps &
+export type HousekeepingDeps = Omit<SweeperDeps, "isDraining"> &
   Omit<ExpiryDeps, "onExpired"> &
   QuotaPausesDeps & {
     readonly fleet: Fleet;
@@ -40,6 +40,8 @@ export function startHousekeeping(
   deps: HousekeepingDeps,
 ): void {
   const { fleet, forecaster, pollEveryMs, deletedProjects } = deps;
+  const isDraining = () => loops.isDraining;
+  const sweeping = { ...deps, isDraining };
   const keepHouse = (name: Housekeeping, everyMs: number, runOnce: RunOnce) =>
     loops.run(name, everyMs, () => (fleet.isHousekeeper ? runOnce() : Promise.resolve()));
   const expiryDeps = { ...deps, onExpired: () => loops.nudge("sweep") };
@@ -47,12 +49,12 @@ export function startHousekeeping(
   keepHouse("expiry", pollEveryMs, async () => {
     // Windows come first: at midnight the pauses of 100,000 batches may end, each in a commit.
     await expireDue(expiryDeps);
-    await endQuotaPauses(deps, { nowMs: fleet.nowMs, isDraining: () => loops.isDraining });
+    await endQuotaPauses(deps, { nowMs: fleet.nowMs, isDraining });
   });
   const places: SweepPlaces = {};
-  keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(deps, places));
-  keepHouse("purge", pollEveryMs, () => purgeProjects(deletedProjects(), deps, places));
-  keepHouse("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(deps));
+  keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(sweeping, places));
+  keepHouse("purge", pollEveryMs, () => purgeProjects(deletedProjects(), sweeping, places));
+  keepHouse("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(sweeping));
   fleet.onDuty(() => {
     forecaster.forget();
     loops.nudge(...HOUSEKEEPING);

@@ -11,7 +11,7 @@ export async function purgeProjects(
   places: SweepPlaces,
 ): Promise<boolean> {
   let hasMore = false;
-  await removeEach(projects, deps.log, async (name) => {
+  await removeEach(projects, deps, async (name) => {
     const { before, left } = await purgeRound(name, deps, places);
     if (left > 0 && left < before) hasMore = true;
   });
@@ -26,6 +26,8 @@ async function purgeRound(name: string, deps: SweeperDeps, places: SweepPlaces) 
   const before = await deps.store.purgeProject(name);
   if (before === 0) return { before, left: 0 };
   await deps.store.closeUnheldChunks();
-  while (await sweep(deps, places));
+  while ((await sweep(deps, places)) && !deps.isDraining());
+  // To count what is left takes a while where there is much.
+  if (deps.isDraining()) return { before, left: before };
   return { before, left: await deps.store.purgeProject(name) };
 }

@@ -22,6 +22,8 @@ export interface SweeperDeps {
   readonly blobs: Blobs;
   readonly intents: BlobIntents;
   readonly log: Log;
+  /** Whether the server is closing: what is left can wait for its next start. */
+  readonly isDraining: () => boolean;
 }
 
 const PAGE = 100;
@@ -74,12 +76,10 @@ function passOn<Kind extends keyof SweepPlaces>(
   return isFull && removed.size > 0;
 }
 
-async function sweepJournals(
-  { store, blobs, log }: SweeperDeps,
-  places: SweepPlaces,
-): Promise<boolean> {
+async function sweepJournals(deps: SweeperDeps, places: SweepPlaces): Promise<boolean> {
+  const { store, blobs, log } = deps;
   const page = await store.listBatchesToTidy(PAGE, places.journals);
-  const removed = await removeEach(page, log, async (batchId) => {
+  const removed = await removeEach(page, deps, async (batchId) => {
     await blobs.deleteAll(journalPrefix(batchId));
     await store.forgetChunks(batchId);
     log.debug({ batch: batchId }, "journal.removed");
@@ -88,12 +88,10 @@ async function sweepJournals(
 }
 
 /** Removes deleted batches. */
-async function sweepDeleted(
-  { store, blobs, log }: SweeperDeps,
-  places: SweepPlaces,
-): Promise<boolean> {
+async function sweepDeleted(deps: SweeperDeps, places: SweepPlaces): Promise<boolean> {
+  const { store, blobs, log } = deps;
   const page = await store.listDeletedBatches(PAGE, places.deleted);
-  const removed = await removeEach(page, log, async (batchId) => {
+  const removed = await removeEach(page, deps, async (batchId) => {
     await blobs.deleteAll(journalPrefix(batchId));
     await store.forgetBatch(batchId);
     log.debug({ batch: batchId }, "batch.removed");
@@ -107,17 +105,15 @@ async function sweepFiles(deps: SweeperDeps, places: SweepPlaces): Promise<boole
   const blobKeys = files.map(({ blobKey }) => blobKey);
   const deletedKeys = await deleteBlobs(blobKeys, deps);
   const deleted = files.filter(({ blobKey }) => deletedKeys.has(blobKey)).map(({ id }) => id);
-  const removed = await removeTogether(deleted, log, (ids) => store.forgetFiles(ids));
+  const removed = await removeTogether(deleted, deps, (ids) => store.forgetFiles(ids));
   for (const file of removed) log.debug({ file }, "file.removed");
   return passOn(places, "files", { page: files.map(({ id }) => id), removed });
 }
 
-async function sweepParts(
-  { store, blobs, log }: SweeperDeps,
-  places: SweepPlaces,
-): Promise<boolean> {
+async function sweepParts(deps: SweeperDeps, places: SweepPlaces): Promise<boolean> {
+  const { store, blobs, log } = deps;
   const page = await store.listUploadsToTidy(PAGE, places.parts);
-  const removed = await removeEach(page, log, async (uploadId) => {
+  const removed = await removeEach(page, deps, async (uploadId) => {
     for await (const parts of store.partPages(uploadId)) {
       await blobs.delete(...parts.map(({ blobKey }) => blobKey));
     }
@@ -137,14 +133,17 @@ async function sweepRevoked(deps: SweeperDeps): Promise<number> {
   return keys.length;
 }
 
+type RemovalDeps = Pick<SweeperDeps, "log" | "isDraining">;
+
 /** Returns what could be removed. */
 export async function removeEach<T>(
   things: readonly T[],
-  log: Log,
+  { log, isDraining }: RemovalDeps,
   remove: (thing: T) => Promise<void>,
 ): Promise<ReadonlySet<T>> {
   const removed = new Set<T>();
   for (const thing of things) {
+    if (isDraining()) break;
     try {
       await remove(thing);
       removed.add(thing);
@@ -160,7 +159,7 @@ export async function removeEach<T>(
 /** Removes all in one call. If that fails, it removes each by itself, so that one cannot hold up the others. */
 async function removeTogether<T>(
   things: readonly T[],
-  log: Log,
+  deps: RemovalDeps,
   remove: (things: readonly T[]) => Promise<void>,
 ): Promise<ReadonlySet<T>> {
   if (things.length === 0) return new Set();
@@ -168,16 +167,17 @@ async function removeTogether<T>(
     await remove(things);
     return new Set(things);
   } catch {
-    return removeEach(things, log, (thing) => remove([thing]));
+    return removeEach(things, deps, (thing) => remove([thing]));
   }
 }
 
 /** Deletes all garbage, which a crash leaves behind. */
 export async function sweepOrphans(deps: SweeperDeps): Promise<void> {
-  const { store, blobs } = deps;
+  const { store, blobs, isDraining } = deps;
   let candidates: string[] = [];
   for (const prefix of ORPHAN_PREFIXES) {
     for await (const { key } of blobs.list(prefix)) {
+      if (isDraining()) return;
       candidates.push(key);
       if (candidates.length < LOOKUP_PAGE) continue;
       await deleteGarbage(candidates, deps);
@@ -193,5 +193,5 @@ async function deleteGarbage(keys: readonly string[], deps: SweeperDeps): Promis
   for (const blob of deletedKeys) deps.log.info({ blob }, "orphan.removed");
 }
 
-const deleteBlobs = (keys: readonly string[], { blobs, log }: SweeperDeps) =>
-  removeTogether(keys, log, (some) => blobs.delete(...some));
+const deleteBlobs = (keys: readonly string[], deps: SweeperDeps) =>
+  removeTogether(keys, deps, (some) => deps.blobs.delete(...some));

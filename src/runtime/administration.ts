@@ -53,10 +53,11 @@ export async function administer(
     const log = createLog("silent");
     const keys = new Keys({ store, clock, log, refresh: async () => {} });
     const projects = newProjects({ store, clock, log, configNow: () => config });
-    const purge = (project: string) =>
-      storage?.ok
-        ? purgeOnce(project, { ...storage, log, intents: new BlobIntents({ ...storage, log }) })
-        : store.purgeProject(project);
+    const purge = (project: string) => {
+      if (!storage?.ok) return store.purgeProject(project);
+      const intents = new BlobIntents({ ...storage, log });
+      return purgeOnce(project, { ...storage, log, intents, isDraining: () => false });
+    };
     return await act({ keys, projects, purge, clock, begunIn });
   } finally {
     await closers.closeAll();

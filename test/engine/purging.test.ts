@@ -41,7 +41,7 @@ async function projectsBench(names: readonly string[]) {
   }
   for (const project of names.slice(0, -1)) await store.beginDeletingProjectIfPresent(project);
   return {
-    deps: { ...parts, intents: new BlobIntents(parts) },
+    deps: { ...parts, intents: new BlobIntents(parts), isDraining: () => false },
     store,
     clock,
     events,

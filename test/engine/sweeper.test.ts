@@ -206,9 +206,12 @@ async function twoProcesses() {
   if (!opened.ok) throw new Error(opened.problem);
   const { store } = opened;
   const blobs = await openDiskBlobs(join(folder.path, "blobs"));
-  const deps = { store, blobs, clock, log: new Events().log };
+  const events = new Events();
+  const deps = { store, blobs, clock, log: events.log };
   const writer = new BlobIntents(deps);
-  const sweeper = { ...deps, intents: new BlobIntents(deps) };
+  let lastEvent: string | null = null;
+  const isDraining = () => lastEvent !== null && events.count(lastEvent) > 0;
+  const sweeper = { ...deps, intents: new BlobIntents(deps), isDraining };
   const sweepAll = async () => {
     await sweep(sweeper, {});
     await sweepOrphans(sweeper);
@@ -225,6 +228,10 @@ async function twoProcesses() {
     writer,
     sweepAll,
     keys,
+    /** Has the second process close as soon as it has logged this event. */
+    drainAfter: (event: string) => {
+      lastEvent = event;
+    },
     [Symbol.asyncDispose]: async () => {
       await store.close();
       folder[Symbol.dispose]();
@@ -332,4 +339,13 @@ test("an upload that a machine has slept through, beyond its intent, is no garba
   }
   wrapped.blobs().puts.open();
   expect(await service.text(await uploading)).toContain("line-3");
+});
+
+test("a server that closes while it looks for garbage leaves the rest to its next start", async () => {
+  await using two = await twoProcesses();
+  // It looks at 500 blobs at a time.
+  for (let n = 0; n < 600; n++) await two.blobs.putBytes(`parts/part_${n}`, [Buffer.from("x")]);
+  two.drainAfter("orphan.removed");
+  await two.sweepAll();
+  expect(await two.keys()).toHaveLength(100);
 });

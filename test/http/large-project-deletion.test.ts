@@ -3,6 +3,8 @@ import { join } from "node:path";
 import Database from "better-sqlite3";
 import { expect, test } from "vitest";
 import { FakeClock } from "../support/fake-clock.ts";
+import { pathsBelow } from "../support/files-below.ts";
+import { blobsAround, GatedBlobs } from "../support/gated-blobs.ts";
 import { ask, create, post, upload } from "../support/projects.ts";
 import { startTestService } from "../support/service.ts";
 
@@ -32,4 +34,31 @@ test("the deletion of a project goes on without a pause while it finds what it c
   clock.advance(LOOK_AFTER_MS);
   await expect.poll(left, { interval: 50 }).toEqual({ count: 0 });
   db.close();
+});
+
+/** A page of the sweep has 100 files. */
+const FILES = 120;
+
+test("a server that closes leaves the rest of a deletion to its next start", async () => {
+  const clock = new FakeClock();
+  const wrapped = blobsAround(GatedBlobs);
+  await using service = await startTestService({
+    clock,
+    openStorage: wrapped.open,
+    config: { auth: { keys: [{ name: "operator", key: admin, scopes: ["admin"] }] } },
+  });
+  const { url, dataDir } = service;
+  const made = await post(url, "admin/keys", { name: "k", project: "doomed" }, admin);
+  const { key } = made.body as unknown as { key: string };
+  for (let n = 0; n < FILES; n++) expect((await upload(url, undefined, key)).status).toBe(200);
+  const { deletes } = wrapped.blobs();
+  deletes.close("files/");
+
+  await ask(url, "admin/projects/doomed", { method: "DELETE" }, admin);
+  clock.advance(LOOK_AFTER_MS);
+  await deletes.reached();
+  const closed = service.close();
+  deletes.open();
+  await closed;
+  expect(pathsBelow(join(dataDir, "blobs/files"))).toHaveLength(FILES - 100);
 });
