@@ -1,6 +1,8 @@
-/** Reports the end of the connection of a request, and bounds its silence: not while the answer is awaited. */
+/** Reports the end of the connection of a request, shows a broken answer as one, and bounds the silence of a connection. */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
+import type { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
 
 /** The time for which a connection may be silent, unless a request is being carried out. */
 export const SILENCE_MS = 300_000;
@@ -19,6 +21,28 @@ export function abortedByClient(outgoing: ServerResponse): AbortSignal {
     if (!outgoing.writableFinished) controller.abort();
   });
   return controller.signal;
+}
+
+/**
+ * Makes sure that the end of an unfinished answer looks like a failure. A client of HTTP/1.0, such as nginx where nothing else is
+ * configured, takes the end of the connection for the end of an answer without a length. Only a reset means a failure to it.
+ */
+export function resetIfUnfinished({ req, socket, writableFinished }: ServerResponse): void {
+  if (req.httpVersion === "1.0" && !writableFinished) socket?.resetAndDestroy();
+}
+
+/** Sends an answer. Rejects when its source fails or `signal` aborts, and the client then sees a broken connection. */
+export async function sendStream(
+  source: Readable,
+  outgoing: ServerResponse,
+  signal?: AbortSignal,
+): Promise<void> {
+  // The pipeline closes the connection by itself, so this has to come before it.
+  const reset = () => resetIfUnfinished(outgoing);
+  if (source.errored === null) source.once("error", reset);
+  else reset();
+  signal?.addEventListener("abort", reset, { once: true });
+  await pipeline(source, outgoing, signal === undefined ? {} : { signal });
 }
 
 /** Lifts the limit on silence, because an answer may take longer. TCP's own probes find dead clients. */

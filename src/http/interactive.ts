@@ -5,7 +5,6 @@
  * breaks must break here too, so that it never looks complete.
  */
 import type { ServerResponse } from "node:http";
-import { pipeline } from "node:stream/promises";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { ContentfulStatusCode } from "hono/utils/http-status";
 import {
@@ -15,7 +14,7 @@ import {
 } from "../api/interactive.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Proxied } from "../upstream/upstream.ts";
-import { abortedByClient, allowSilence, closeUnread } from "./connection.ts";
+import { abortedByClient, allowSilence, closeUnread, sendStream } from "./connection.ts";
 import type { AppContext } from "./context.ts";
 import { readBodyInto, roomFor } from "./json.ts";
 import { deploymentIn } from "./path.ts";
@@ -64,22 +63,20 @@ async function sendOn(
   answer: Proxied,
   { disconnected, log }: { readonly disconnected: AbortSignal; readonly log: Log },
 ): Promise<void> {
-  const { incoming, outgoing } = c.env;
+  const { outgoing } = c.env;
   const { requestId, upstreamRequestId } = c.var;
   // The side that ends first ends the other one, so only this moment knows which one it was.
   let problem: string | null = null;
   const onBreak = ({ message }: Error) => {
     if (disconnected.aborted) return;
     problem = message;
-    // A client of HTTP/1.0 takes the end of the connection for the end of the answer. Only a reset means a failure.
-    if (incoming.httpVersion === "1.0") outgoing.socket?.resetAndDestroy();
   };
   if (answer.body.errored === null) answer.body.once("error", onBreak);
   else onBreak(answer.body.errored);
   outgoing.writeHead(answer.status, { ...passedOn(answer, outgoing), ...trackingHeaders(c) });
   outgoing.flushHeaders();
   closeUnread(outgoing);
-  await pipeline(answer.body, outgoing).catch(() => {
+  await sendStream(answer.body, outgoing).catch(() => {
     if (problem === null) log.debug({ requestId, upstreamRequestId }, "proxy.client_disconnected");
     else log.warn({ requestId, upstreamRequestId, problem }, "proxy.broken");
   });

@@ -6,13 +6,13 @@
  * follower hears something every fifteen seconds. So a client that reads nothing keeps its place for some minutes only.
  */
 import { Readable } from "node:stream";
-import { pipeline } from "node:stream/promises";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { Results, ResultsEvent, ResultsQuery } from "../api/results.ts";
 import { RESULT_LIMITS } from "../contract/results.ts";
 import type { Log } from "../telemetry/log.ts";
 import { assertStillGood, readerOf } from "./auth.ts";
 import { integerTooLarge, wrongType } from "./body.ts";
+import { sendStream } from "./connection.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
 import { assertKnownParams, boundedIntegerParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
@@ -47,7 +47,7 @@ async function answerRows(
   if (c.req.method === "HEAD") return c.body(null, 200, headers);
   outgoing.writeHead(200, { ...headers, ...trackingHeaders(c) });
   const text = Readable.from(rows, { objectMode: false });
-  await pipeline(text, outgoing, { signal }).catch((err: unknown) => {
+  await sendStream(text, outgoing, signal).catch((err: unknown) => {
     log.warn({ batch: batch.id, requestId: c.get("requestId"), err }, "download.broken");
   });
   return RESPONSE_ALREADY_SENT;
@@ -76,7 +76,7 @@ async function answerEvents(
   const text = Readable.from(eventTexts(events, { id: batch.id, limit: query.limit }), {
     objectMode: false,
   });
-  await pipeline(text, outgoing, { signal }).catch((err: unknown) => {
+  await sendStream(text, outgoing, signal).catch((err: unknown) => {
     if (!signal.aborted)
       log.warn({ batch: batch.id, requestId: c.get("requestId"), err }, "download.broken");
   });

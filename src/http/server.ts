@@ -20,7 +20,7 @@ import { getRequestListener } from "@hono/node-server";
 import { type Clock, every } from "../clock.ts";
 import { CATALOGUE, PublicError } from "../errors.ts";
 import type { App } from "./app.ts";
-import { SILENCE_MS, whenClosed } from "./connection.ts";
+import { resetIfUnfinished, SILENCE_MS, whenClosed } from "./connection.ts";
 import { envelopeOf, retryHeadersOf } from "./errors.ts";
 import { JSON_TYPE, toAsciiJson } from "./json.ts";
 import { joinShortPieces } from "./short-pieces.ts";
@@ -109,7 +109,8 @@ export async function listen(
   return {
     ok: true,
     url: `http://${host}:${port}`,
-    close: (graceMs = CLOSE_GRACE_MS) => closeServer(server, { connections, clock, graceMs }),
+    close: (graceMs = CLOSE_GRACE_MS) =>
+      closeServer(server, { connections, answers, clock, graceMs }),
   };
 }
 
@@ -273,13 +274,14 @@ function describeBindFault(error: NodeJS.ErrnoException, { host, port }: Address
 
 interface Closing {
   readonly connections: Connections;
+  readonly answers: Answers;
   readonly clock: Clock;
   readonly graceMs: number;
 }
 
 async function closeServer(
   server: Server,
-  { connections, clock, graceMs }: Closing,
+  { connections, answers, clock, graceMs }: Closing,
 ): Promise<void> {
   const closed = new Promise<void>((resolve) => {
     server.close(() => resolve());
@@ -292,7 +294,14 @@ async function closeServer(
     for (const socket of connections.keys()) if (socket.bytesRead === 0) socket.destroy();
   };
   const endSweep = every(clock, IDLE_SWEEP_MS, sweepOnce);
-  const cancelCut = clock.after(graceMs, () => server.closeAllConnections());
+  const cut = () => {
+    for (const socket of connections.keys()) {
+      const answer = answers.get(socket);
+      if (answer !== undefined) resetIfUnfinished(answer);
+    }
+    server.closeAllConnections();
+  };
+  const cancelCut = clock.after(graceMs, cut);
   await closed;
   endSweep();
   cancelCut();

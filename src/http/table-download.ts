@@ -1,11 +1,11 @@
 /** Sends a result file as a table. A table is made while it is sent, so it has no length and no ranges. */
 import { Readable } from "node:stream";
-import { pipeline } from "node:stream/promises";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import { assertHasResults, type Tables } from "../api/tables.ts";
 import type { StoredFile } from "../batch/batch.ts";
 import type { TableFormat } from "../contract/results.ts";
 import type { Log } from "../telemetry/log.ts";
+import { sendStream } from "./connection.ts";
 import type { AppContext } from "./context.ts";
 import { contentDisposition } from "./download.ts";
 import { trackingHeaders } from "./track.ts";
@@ -37,7 +37,7 @@ export async function answerTable(
   using table = await tables.open(file, format);
   outgoing.writeHead(200, { ...headers, ...trackingHeaders(c) });
   const content = Readable.from(table.content, { objectMode: false });
-  await pipeline(content, outgoing).catch((err: unknown) => {
+  await sendStream(content, outgoing).catch((err: unknown) => {
     log.warn({ file: file.id, format, requestId: c.get("requestId"), err }, "download.broken");
   });
   return RESPONSE_ALREADY_SENT;

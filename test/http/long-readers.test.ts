@@ -7,6 +7,7 @@ import { afterAll, expect, test } from "vitest";
 import { submitLines } from "../support/batches.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { ask, clientOf, post } from "../support/projects.ts";
+import { RawConnection } from "../support/raw-http.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -48,6 +49,24 @@ test("a stream of lines and a wait for lines end when their key is revoked, whil
   expect((await fetch(url, { headers })).status).toBe(401);
   upstream.release();
   await service.events.reached("batch.completed", { batch });
+});
+
+test("rows that end with their key do not look complete, not even to a client of HTTP/1.0", async () => {
+  const { id, key } = await makeKey("cut");
+  const large = chatLines(40, () => "[[big 500000]]");
+  const batch = await submit(key, large);
+  await service.events.reached("batch.completed", { batch });
+  using connection = await RawConnection.open(service.url);
+  const wasReset = connection.wasReset();
+  connection.send(
+    `GET /v1/batches/${batch}/output HTTP/1.0\r\nAuthorization: Bearer ${key}\r\n\r\n`,
+  );
+  await once(connection.socket, "data");
+  connection.socket.pause();
+  expect((await revoke(id)).status).toBe(200);
+  await service.events.reached("download.broken", { batch });
+  connection.socket.resume();
+  expect(await wasReset).toBe(true);
 });
 
 test("a client that reads nothing of its answer takes little memory, and loses its place after a silence", async () => {

@@ -1,4 +1,5 @@
 import { once } from "node:events";
+import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import { Hono } from "hono";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
@@ -92,6 +93,21 @@ describe("closing", () => {
     await asked;
     await server.close(50);
     await expect(connection.answer()).rejects.toThrow("the connection ended");
+  });
+
+  test("lets no half answer look complete to a client of HTTP/1.0", async () => {
+    const app: App = new Hono<AppEnv>();
+    app.get("/half", (c) => {
+      c.env.outgoing.writeHead(200).write("half");
+      return RESPONSE_ALREADY_SENT;
+    });
+    const server = await listening(app);
+    using connection = await RawConnection.open(server.url);
+    const wasReset = connection.wasReset();
+    connection.send("GET /half HTTP/1.0\r\n\r\n");
+    await once(connection.socket, "data");
+    await server.close(50);
+    expect(await wasReset).toBe(true);
   });
 });
 

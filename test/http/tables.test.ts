@@ -1,11 +1,13 @@
 /** Result files as tables, over HTTP. */
 
 import { writeFileSync } from "node:fs";
+import { readFile, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { submitLines } from "../support/batches.ts";
 import { queryTable } from "../support/duckdb.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { atTestEnd } from "../support/leftovers.ts";
 import { openCount } from "../support/open-files.ts";
 import { clientOf } from "../support/projects.ts";
 import { RawConnection } from "../support/raw-http.ts";
@@ -113,16 +115,31 @@ test("a client that goes away in the middle releases the file and its place", as
 });
 
 /** Begins a download as a table, and reads only its beginning. */
-async function holdTable(url: string, id: string, key = "none"): Promise<RawConnection> {
+async function holdTable(
+  url: string,
+  id: string,
+  { key = "none", version = "1.1" } = {},
+): Promise<RawConnection> {
   const connection = await RawConnection.open(url);
   const begun = new Promise((done) => connection.socket.once("data", done));
   connection.send(
-    `GET /v1/files/${id}/content?format=csv HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n\r\n`,
+    `GET /v1/files/${id}/content?format=csv HTTP/${version}\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n\r\n`,
   );
   await begun;
   connection.socket.pause();
   return connection;
 }
+
+test("a table that cannot be made to its end does not look complete, not even to a client of HTTP/1.0", async () => {
+  const path = join(service.dataDir, "blobs", "files", largeId);
+  const results = await readFile(path);
+  using connection = await holdTable(service.url, largeId, { version: "1.0" });
+  const wasReset = connection.wasReset();
+  atTestEnd(() => writeFile(path, results));
+  await truncate(path, results.length / 2);
+  connection.socket.resume();
+  expect(await wasReset).toBe(true);
+});
 
 test("two projects of slow clients leave a conversion to a third one", async () => {
   const keys = ["first", "second", "third"].map((name) => ({ name, key: name, project: name }));
@@ -144,9 +161,9 @@ test("two projects of slow clients leave a conversion to a third one", async () 
     return answer.status;
   };
   const held = [
-    await holdTable(others.url, first, "first"),
-    await holdTable(others.url, first, "first"),
-    await holdTable(others.url, second, "second"),
+    await holdTable(others.url, first, { key: "first" }),
+    await holdTable(others.url, first, { key: "first" }),
+    await holdTable(others.url, second, { key: "second" }),
   ];
   expect(await statusOf(second, "second")).toBe(503);
   expect(await statusOf(third, "third")).toBe(200);

@@ -49,6 +49,11 @@ export class RawConnection implements Disposable {
     }
   }
 
+  /** Resolves at the end of the connection: whether it was reset. */
+  wasReset(): Promise<boolean> {
+    return new Promise((resolve) => this.socket.once("close", resolve));
+  }
+
   #takeAnswer(): RawAnswer | null {
     const headEnd = this.#received.indexOf("\r\n\r\n");
     if (headEnd === -1) return null;
