@@ -202,21 +202,28 @@ export class DiskBlobs implements Blobs {
   }
 
   async *#chunksOf(key: string, range: ByteRange = WHOLE): AsyncGenerator<Buffer> {
-    await using file = await this.#open(key);
-    let at = range.start;
-    this.#readingCount++;
-    try {
-      while (at < range.end) {
-        const buffer = Buffer.allocUnsafeSlow(Math.min(this.#pieceBytes, range.end - at));
-        const bytesRead = await this.#readAt(at, { file, buffer });
-        if (bytesRead === 0) break;
-        at += bytesRead;
-        yield buffer.subarray(0, bytesRead);
+    let last: Buffer | null = null;
+    {
+      await using file = await this.#open(key);
+      let at = range.start;
+      this.#readingCount++;
+      try {
+        while (at < range.end) {
+          const buffer = Buffer.allocUnsafeSlow(Math.min(this.#pieceBytes, range.end - at));
+          const bytesRead = await this.#readAt(at, { file, buffer });
+          if (bytesRead === 0) break;
+          at += bytesRead;
+          const piece = buffer.subarray(0, bytesRead);
+          if (at === range.end) last = piece;
+          else yield piece;
+        }
+      } finally {
+        this.#readingCount--;
       }
-    } finally {
-      this.#readingCount--;
+      if (Number.isFinite(range.end) && at < range.end) throw new BlobTooShort(key, range.end);
     }
-    if (Number.isFinite(range.end) && at < range.end) throw new BlobTooShort(key, range.end);
+    // The file is closed by now. A client of a download may close with the last byte, and nothing may be left to wait for then.
+    if (last !== null) yield last;
   }
 
   get #pieceBytes(): number {

@@ -127,6 +127,15 @@ describe("a download", () => {
     expect((await response.text()) === LARGE).toBe(true);
   });
 
+  test("has released the file when its last byte is there, as the client may close then", async () => {
+    using connection = await RawConnection.open(api.url);
+    for (let i = 0; i < 20; i++) {
+      connection.send(`GET /v1/files/${id}/content HTTP/1.1\r\nHost: x\r\n\r\n`);
+      await connection.answer();
+      expect(openCount(id)).toBe(0);
+    }
+  });
+
   test("releases the file when the client goes away", async () => {
     const large = await uploadInput(api, LARGE);
     const connection = await RawConnection.open(api.url);
