@@ -6,13 +6,14 @@ import type { CopiedInputs, InputPlace } from "../api/copied-inputs.ts";
 import type { Files } from "../api/files.ts";
 import type { Idempotency } from "../api/idempotency.ts";
 import type { Batch, StoredFile } from "../batch/batch.ts";
+import { truncate } from "../batch/truncate.ts";
 import { CopyFile } from "../contract/file.ts";
+import { PublicError } from "../errors.ts";
 import type { ReceiptFor } from "../store/idempotency.ts";
 import { assertStillGood } from "./auth.ts";
 import { parseBody } from "./body.ts";
 import { abortedByClient, allowSilence } from "./connection.ts";
 import type { AppContext } from "./context.ts";
-import { unsupportedForm } from "./form.ts";
 import { answerOnce } from "./idempotency.ts";
 import { readJson, toAsciiJson } from "./json.ts";
 import { presentFile } from "./present.ts";
@@ -35,8 +36,9 @@ export async function createCopy(
     idempotency,
   }: { readonly copiedInputs: CopiedInputs; readonly idempotency: Idempotency },
 ): Promise<Response> {
-  const json = await readJson(c);
-  // A client that has sent its form with the wrong type needs to read about forms.
+  const json = await readJson(c).catch((error: unknown) => {
+    throw isNoJson(error) ? notAForm(c, error) : error;
+  });
   if (typeof json !== "object" || json === null || !("x_batchd" in json)) throw notAForm(c);
   const body = parseBody(CopyFile, json);
   const place = body.x_batchd.input;
@@ -50,7 +52,18 @@ export async function createCopy(
   });
 }
 
-const notAForm = (c: AppContext) => unsupportedForm(c.req.header("content-type") ?? "");
+/** Whether the body is no JSON, or larger than any request to copy. */
+const isNoJson = (error: unknown): boolean =>
+  error instanceof PublicError &&
+  (error.error === "body_too_large" || (error.error === "invalid_request" && error.param === null));
+
+/** Most often a form, or a file itself, that was sent with the type of JSON. Its client needs to read about forms. */
+const notAForm = (c: AppContext, cause?: unknown) =>
+  new PublicError(
+    "invalid_request",
+    `A file is uploaded as multipart/form-data, not as '${truncate(c.req.header("content-type") ?? "")}'. (HINT: HTTP libraries set the type of a form by themselves. JSON is only for a file to copy from a location, which 'x_batchd.input' names.)`,
+    { cause },
+  );
 
 interface OfPlace {
   readonly place: InputPlace;

@@ -146,7 +146,7 @@ async function* piecesOf(content: Readable): AsyncGenerator<Buffer> {
   }
 }
 
-export const unsupportedForm = (type: string) =>
+const unsupportedForm = (type: string) =>
   malformed(
     type.trim() === ""
       ? "A file is uploaded as multipart/form-data, and this request has no Content-Type."

@@ -224,6 +224,19 @@ describe("an upload is refused", () => {
     }
   });
 
+  test.each([
+    ["a form", multipart([purpose(), file()])],
+    ["a large form", multipart([purpose(), file(LINE.repeat(5_000))])],
+    ["the file itself", LINE.repeat(2)],
+    ["JSON for a form", JSON.stringify({ purpose: "batch", file: "a" })],
+  ])("when it has the type of JSON, and is told so: %s", async (_case, body) => {
+    const refusal = await refusalOf(uploadRequest(body, { type: "application/json" }));
+    expect(refusal.status).toBe(400);
+    expect(refusal.message).toMatch(
+      /^A file is uploaded as multipart\/form-data, not as 'application\/json'\. \(HINT: /,
+    );
+  });
+
   test("when it has no type at all, and is told so", async () => {
     const answer = await api.fetch("/v1/files", { method: "POST", body: Buffer.from("a") });
     expect(answer.status).toBe(400);
