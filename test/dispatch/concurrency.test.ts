@@ -10,9 +10,9 @@ const ENDLESS = 100_000;
 
 describe("a server that serves so many at a time", () => {
   test.for([
-    { capacity: 10, serviceMs: 2_000, lines: 1_200 },
-    { capacity: 24, serviceMs: 800, lines: 3_000 },
-    { capacity: 80, serviceMs: 300, lines: 6_000 },
+    { capacity: 10, serviceMs: 2_000, lines: 800 },
+    { capacity: 24, serviceMs: 800, lines: 1_800 },
+    { capacity: 80, serviceMs: 300, lines: 3_600 },
   ])("has $capacity requests, and few in its queue, once the limit is found", async (given) => {
     const { capacity, serviceMs, lines } = given;
     await using world = new World();
@@ -37,20 +37,20 @@ describe("a server that serves so many at a time", () => {
 
   test("is kept busy while half of it goes and comes back", async () => {
     await using world = new World();
-    const server = await world.server({ capacity: 48, serviceMs: 500, jitter: 0.2 });
+    const server = await world.server({ capacity: 24, serviceMs: 500, jitter: 0.2 });
     const dispatcher = world.dispatcher(upstreamAt(server, MANY));
 
     await world.run(async () => {
-      const sending = dispatcher.sendLines(5_000);
+      const sending = dispatcher.sendLines(2_500);
+      await world.sleep(20_000);
+      server.setCapacity(12);
       await world.sleep(20_000);
       server.setCapacity(24);
-      await world.sleep(20_000);
-      server.setCapacity(48);
-      expect(outcomeCounts(await sending)).toEqual({ "200": 5_000 });
+      expect(outcomeCounts(await sending)).toEqual({ "200": 2_500 });
     });
 
     const { atFirstArrival, atLastAnswer, fates } = server.stats();
-    expect(fates).toEqual({ served: 5_000 });
+    expect(fates).toEqual({ served: 2_500 });
     expect(utilisation(atFirstArrival!, atLastAnswer!)).toBeGreaterThan(0.8);
 
     // Every move of the limit is an event that says why: each begins where the one before has ended.
@@ -120,8 +120,8 @@ describe("a server that refuses what it cannot serve", () => {
   test.for([429, 503, 529] as const)("is left alone at once (%i)", async (overloadStatus) => {
     await using world = new World();
     const server = await world.server({
-      capacity: 40,
-      queueLimit: 10,
+      capacity: 20,
+      queueLimit: 5,
       overloadStatus,
       serviceMs: 500,
       jitter: 0.2,
@@ -129,20 +129,20 @@ describe("a server that refuses what it cannot serve", () => {
     const dispatcher = world.dispatcher(upstreamAt(server, MANY));
 
     const refusedAfter = await world.run(async () => {
-      const sending = dispatcher.sendLines(2_400);
-      await server.whenServed(1_200);
+      const sending = dispatcher.sendLines(1_200);
+      await server.whenServed(600);
       const refusedBefore = server.stats().fates.overloaded ?? 0;
-      server.setCapacity(10);
+      server.setCapacity(5);
       const outcomes = await sending;
-      expect(outcomeCounts(outcomes)).toEqual({ "200": 2_400 });
+      expect(outcomeCounts(outcomes)).toEqual({ "200": 1_200 });
       return (server.stats().fates.overloaded ?? 0) - refusedBefore;
     });
 
     const { fates, arrived } = server.stats();
-    expect(fates.served).toBe(2_400);
-    // Those that were under way when it lost three quarters, and a few of the next 1,200.
+    expect(fates.served).toBe(1_200);
+    // Those that were under way when it lost three quarters, and a few of the next 600.
     expect(refusedAfter).toBeGreaterThan(0);
-    expect(refusedAfter).toBeLessThan(150);
-    expect(arrived).toBeLessThan(2_800);
+    expect(refusedAfter).toBeLessThan(75);
+    expect(arrived).toBeLessThan(1_400);
   });
 });

@@ -16,8 +16,8 @@ describe.for(OUTAGES)("an only target that is down for an hour (%s)", (outage) =
     const circuit = () => dispatcher.upstreams.listTargets()[0]!.circuit;
 
     const outcomes = await world.run(async () => {
-      const sending = dispatcher.sendLines(500);
-      await server.whenServed(250);
+      const sending = dispatcher.sendLines(300);
+      await server.whenServed(150);
       expect(circuit()).toBe("closed");
       const underWay = server.inFlight;
       await server.goDown(outage);
@@ -39,8 +39,8 @@ describe.for(OUTAGES)("an only target that is down for an hour (%s)", (outage) =
       return all;
     });
 
-    expect(outcomeCounts(outcomes)).toEqual({ "200": 500 });
-    expect(server.stats().fates.served).toBe(500);
+    expect(outcomeCounts(outcomes)).toEqual({ "200": 300 });
+    expect(server.stats().fates.served).toBe(300);
     expect(circuit()).toBe("closed");
     expect(dispatcher.events.count("target.circuit_closed")).toBe(1);
     const opened = dispatcher.events.count("target.circuit_opened");
@@ -64,12 +64,12 @@ test.for(OUTAGES)(
 
     const knocks = await world.run(async () => {
       await down.goDown(outage);
-      // Six at a time, every ten seconds.
-      for (let sent = 0; sent < 6 * 360; sent += 6) {
+      // Six at a time, every twenty seconds.
+      for (let sent = 0; sent < 6 * 180; sent += 6) {
         const startedAtMs = world.clock.nowMs();
         expect(outcomeCounts(await dispatcher.sendLines(6))).toEqual({ "200": 6 });
         expect(world.clock.nowMs() - startedAtMs).toBeLessThan(10_000);
-        await world.sleep(startedAtMs + HOUR_MS / 360 - world.clock.nowMs());
+        await world.sleep(startedAtMs + HOUR_MS / 180 - world.clock.nowMs());
       }
       const knocksWhileDown = down.arrivals.length;
       await down.comeUp();
@@ -78,7 +78,7 @@ test.for(OUTAGES)(
       return knocksWhileDown;
     });
 
-    expect(up.arrivals.length).toBeGreaterThanOrEqual(6 * 360);
+    expect(up.arrivals.length).toBeGreaterThanOrEqual(6 * 180);
     expect(knocks).toBeLessThan(FEW);
     // It has its share again.
     expect(down.stats().fates.served).toBeGreaterThan(5);

@@ -7,7 +7,7 @@ import { MAX_TOKENS, upstreamAt, World } from "../support/world.ts";
 
 const MANY = { max_concurrency: 512 };
 const RULES = ["token_bucket", "fixed_window", "sliding_window"] as const;
-const RUN_MINUTES = 4;
+const RUN_MINUTES = 3;
 /** They are more than any server lets through meanwhile. */
 const ENDLESS = 100_000;
 
@@ -53,7 +53,7 @@ describe.for(RULES)("requests per minute, by %s", (rule) => {
     "are used up and obeyed when %s",
     async (by) => {
       await using world = new World();
-      const perMinute = 300;
+      const perMinute = 200;
       const server = await world.server({
         serviceMs: 800,
         jitter: 0.5,
@@ -77,7 +77,7 @@ describe.for(RULES)("tokens per minute, by %s", (rule) => {
     "are used up and obeyed when %s",
     async (by) => {
       await using world = new World();
-      const perMinute = 40_000;
+      const perMinute = 28_000;
       const server = await world.server({
         serviceMs: 800,
         jitter: 0.5,
