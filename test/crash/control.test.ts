@@ -16,7 +16,7 @@ import { chatLines } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
-const LINES = 400;
+const LINES = 160;
 
 const postgres = forAllTests(await sharePostgres("control on PostgreSQL"));
 const s3 = forAllTests(postgres !== null && hasS3Server() ? await startS3Server() : null);
@@ -51,7 +51,7 @@ async function makePlace(
     ],
     // The lines of a deleted batch give their slots back soon.
     engine: { stop_grace_seconds: 1 },
-    prices: [{ model: "*", per_request: "0.001", currency: "EUR" }],
+    prices: [{ model: "*", per_request: "0.0025", currency: "EUR" }],
     ...(databaseUrl !== null && { database_url: databaseUrl }),
     ...(bucket !== null && { storage: bucket.storage({ prefix }) }),
   };

@@ -43,14 +43,14 @@ interface Places {
 }
 
 const PLACES: [string, number, () => Promise<Places>][] = [
-  ["SQLite and a folder", 8, async () => ({ databaseUrl: null, storage: undefined })],
+  ["SQLite and a folder", 5, async () => ({ databaseUrl: null, storage: undefined })],
   ...(postgres === null || s3 === null
     ? []
     : ([
         [
           "PostgreSQL and a bucket",
           // A start takes twice as long there.
-          5,
+          3,
           async () => ({
             databaseUrl: await postgres.createDatabase(),
             storage: s3.storage({ prefix: `kill-${Date.now()}/` }),
