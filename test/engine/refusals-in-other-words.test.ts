@@ -43,7 +43,7 @@ describe("a rate limit that is called a quota fails no line", () => {
     await using upstream = await startUpstream({ answers });
     await using service = await startTestService({ clock, upstreamUrl: upstream.url });
 
-    const { id } = await service.submit(chatLines(300));
+    const { id } = await service.submit(chatLines(120));
     const isOver = () => service.events.count("batch.completed", { batch: id }) > 0;
     for (let polls = 0; polls < 4_000 && !isOver(); polls++) {
       await service.openai.batches.retrieve(id);
@@ -51,7 +51,7 @@ describe("a rate limit that is called a quota fails no line", () => {
     }
 
     const { request_counts } = await service.openai.batches.retrieve(id);
-    expect(request_counts).toEqual({ total: 300, completed: 300, failed: 0 });
+    expect(request_counts).toEqual({ total: 120, completed: 120, failed: 0 });
   });
 });
 
@@ -89,7 +89,7 @@ test.each([
       config: { engine: { stop_grace_seconds: 0, drain_grace_seconds: 0 } },
     });
 
-    const { id } = await service.submit(chatLines(300));
+    const { id } = await service.submit(chatLines(120));
     await service.events.reached("upstream.refused", { reason });
 
     expect(upstream.seen.length).toBeLessThan(100);

@@ -9,6 +9,8 @@ import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 const noGrace = { engine: { stop_grace_seconds: 0, drain_grace_seconds: 0 } };
 const KEY = "sk-operator-0123456789abcdef";
+/** They are more than an upstream that refuses each of them may get. */
+const LINES = 120;
 
 const configFor = (upstream: TestUpstream, more: object = {}, config: object = {}) => ({
   ...noGrace,
@@ -121,7 +123,7 @@ describe.each(REFUSALS)("an upstream that answers every line with %s", (_name, g
     await using upstream = await startUpstream({ answers: () => given });
     await using service = await startTestService({ config: configFor(upstream) });
 
-    const { id } = await service.submit(chatLines(300));
+    const { id } = await service.submit(chatLines(LINES));
     await service.events.reached("upstream.refused");
     const requestsUntilHeld = upstream.seen.length;
     expect(requestsUntilHeld).toBeLessThan(100);
@@ -135,7 +137,7 @@ describe.each(REFUSALS)("an upstream that answers every line with %s", (_name, g
     service.reconfigure(configFor(upstream));
     const batch = await service.ended(id);
 
-    expect(batch.request_counts).toEqual({ total: 300, completed: 300, failed: 0 });
+    expect(batch.request_counts).toEqual({ total: LINES, completed: LINES, failed: 0 });
     expect(await filesOf(service, batch)).not.toContain(KEY.slice(0, 8));
   });
 });

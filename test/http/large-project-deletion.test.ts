@@ -10,7 +10,7 @@ import { startTestService } from "../support/service.ts";
 
 const admin = "key-admin";
 /** A round takes 100. */
-const BATCHES = 350;
+const BATCHES = 210;
 /** The time after which a server looks for deleted projects. */
 const LOOK_AFTER_MS = 1_000;
 

@@ -15,6 +15,9 @@ import { chatLine, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
+/** A megabyte each. They are more than a connection takes at once. */
+const LARGE_LINES = 20;
+
 const folder = forAllTests(temporaryFolder("batchd-tables-")).path;
 const upstream = forAllTests(
   await startUpstream({
@@ -32,8 +35,9 @@ const batch = await service.run(["a", "bad", "c"].map((id) => chatLine(id, "Hi")
 const inputId = batch.input_file_id;
 const outputId = batch.output_file_id ?? "";
 const errorId = batch.error_file_id ?? "";
-const large = await service.run(Array.from({ length: 40 }, (_, i) => chatLine(`large-${i}`, "Hi")));
-/** A result file that is more than a connection takes at once. */
+const large = await service.run(
+  Array.from({ length: LARGE_LINES }, (_, i) => chatLine(`large-${i}`, "Hi")),
+);
 const largeId = large.output_file_id ?? "";
 
 const download = (id: string, query: string, init: RequestInit = {}) =>
@@ -145,7 +149,7 @@ test("two projects of slow clients leave a conversion to a third one", async () 
   const keys = ["first", "second", "third"].map((name) => ({ name, key: name, project: name }));
   const shared = { upstreamUrl: upstream.url, config: { auth: { keys } } };
   await using others = await startTestService(shared);
-  const lines = Array.from({ length: 40 }, (_, i) => chatLine(`large-${i}`, "Hi"));
+  const lines = Array.from({ length: LARGE_LINES }, (_, i) => chatLine(`large-${i}`, "Hi"));
   const [first = "", second = "", third = ""] = await Promise.all(
     keys.map(async ({ key }) => {
       const openai = clientOf(others.url, key);
