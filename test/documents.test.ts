@@ -12,6 +12,7 @@ import { parsePipeline } from "../src/config/pipeline.ts";
 import { ConfigFile } from "../src/config/schema.ts";
 import { WAITING_REASONS } from "../src/contract/batch-extension.ts";
 import { listening } from "./support/listening.ts";
+import { COMPILE_CACHE } from "./support/process.ts";
 
 const ROOT = fileURLToPath(new URL("../", import.meta.url));
 const PAGES = globSync(["*.md", "docs/**/*.md"], { cwd: ROOT }).toSorted();
@@ -102,7 +103,10 @@ const SCRIPTS = [
 ];
 test.each(SCRIPTS)("%s says its options, and what is wrong with another one", (script) => {
   const run = (option: string) =>
-    spawnSync(process.execPath, [join(ROOT, script), option], { encoding: "utf8" });
+    spawnSync(process.execPath, [join(ROOT, script), option], {
+      encoding: "utf8",
+      env: { ...process.env, NODE_COMPILE_CACHE: COMPILE_CACHE },
+    });
   const asked = run("--help");
   expect(asked).toMatchObject({ status: 0, stderr: "" });
   expect(asked.stdout).toMatch(/^np[mx] /);

@@ -10,10 +10,12 @@ import { expect, test } from "vitest";
 import { TestRepository } from "../support/git-repository.ts";
 import { killAtTestEnd } from "../support/leftovers.ts";
 import { newBatchId, patternOf } from "../support/parcels.ts";
+import { COMPILE_CACHE } from "../support/process.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
 const FIXTURE = fileURLToPath(new URL("../support/fixtures/deliver-once.ts", import.meta.url));
 const AT_RENAME = new URL("../support/fixtures/kill-at-rename.ts", import.meta.url).href;
+const env = { ...process.env, NODE_COMPILE_CACHE: COMPILE_CACHE };
 const OUTPUT = patternOf(3_000_000);
 
 interface Delivering {
@@ -28,6 +30,7 @@ async function deliver(
   killAfterMs?: number,
 ): Promise<number> {
   const child = spawn(process.execPath, [FIXTURE, JSON.stringify(entry), batchId, workFolder], {
+    env,
     stdio: ["ignore", "pipe", "inherit"],
   });
   killAtTestEnd(child);
@@ -81,8 +84,7 @@ test.each(["before", "after"] as const)(
     const entry = { name: "share", kind: "folder", path: share.path, access: "write" };
     const batchId = newBatchId();
     const args = ["--import", AT_RENAME, FIXTURE, JSON.stringify(entry), batchId];
-    const env = { ...process.env, KILL_AT_RENAME: when };
-    const killed = spawnSync(process.execPath, args, { env });
+    const killed = spawnSync(process.execPath, args, { env: { ...env, KILL_AT_RENAME: when } });
     expect([killed.signal, killed.stdout.toString()]).toEqual(["SIGKILL", "begun\n"]);
     const names = () => readdirSync(share.path);
     if (when === "after") expect(names()).toEqual([batchId]);
