@@ -9,7 +9,6 @@ import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 const noGrace = { engine: { stop_grace_seconds: 0, drain_grace_seconds: 0 } };
 const KEY = "sk-operator-0123456789abcdef";
-/** They are more than an upstream that refuses each of them may get. */
 const LINES = 120;
 
 const configFor = (upstream: TestUpstream, more: object = {}, config: object = {}) => ({
