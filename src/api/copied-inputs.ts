@@ -9,6 +9,7 @@ import { PublicError } from "../errors.ts";
 import { LocationError } from "../locations/location.ts";
 import { type LocationPath, parseLocationPath } from "../locations/location-path.ts";
 import type { Locations } from "../locations/locations.ts";
+import { StoreUnavailable } from "../store/failures.ts";
 import type { ReceiptFor } from "../store/idempotency.ts";
 import type { Origin } from "../telemetry/tracing.ts";
 import type { Files } from "./files.ts";
@@ -75,6 +76,15 @@ export class CopiedInputs {
     } catch (error) {
       throw error instanceof LocationError ? publicError(error, place) : error;
     }
+  }
+
+  /**
+   * Deletes a copy whose batch could not be made because of `cause`. Where the answer of the database was lost, the batch
+   * may be there and need it.
+   */
+  async discard({ project, id }: StoredFile, cause: unknown): Promise<void> {
+    if (cause instanceof StoreUnavailable) return;
+    await this.#deps.files.delete({ project, id });
   }
 }
 

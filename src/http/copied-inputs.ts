@@ -3,7 +3,6 @@
 import type { BatchRequest } from "../api/batch-request.ts";
 import type { Batches } from "../api/batches.ts";
 import type { CopiedInputs, InputPlace } from "../api/copied-inputs.ts";
-import type { Files } from "../api/files.ts";
 import type { Idempotency } from "../api/idempotency.ts";
 import type { Batch, StoredFile } from "../batch/batch.ts";
 import { truncate } from "../batch/truncate.ts";
@@ -22,7 +21,6 @@ import { originOf } from "./track.ts";
 export interface CopyDeps {
   readonly batches: Batches;
   readonly copiedInputs: CopiedInputs;
-  readonly files: Pick<Files, "delete">;
 }
 
 export const isJson = (c: AppContext): boolean =>
@@ -75,7 +73,7 @@ interface OfPlace {
 export async function createOfPlace(
   c: AppContext,
   { place, request, receiptFor }: OfPlace,
-  { batches, copiedInputs, files }: CopyDeps,
+  { batches, copiedInputs }: CopyDeps,
 ): Promise<Batch> {
   const project = c.get("project");
   batches.assertAcceptable(request);
@@ -93,7 +91,7 @@ export async function createOfPlace(
     c.set("fileChange", { action: "file.create", id: input.id });
     return batch;
   } catch (error) {
-    await files.delete({ project, id: input.id }).catch(() => {});
+    await copiedInputs.discard(input, error).catch(() => {});
     throw error;
   }
 }

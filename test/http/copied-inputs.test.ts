@@ -5,6 +5,9 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
 import { RunRecord } from "../../src/contract/run.ts";
+import { openStorage } from "../../src/runtime/storage.ts";
+import { StoreUnavailable } from "../../src/store/failures.ts";
+import type { Store } from "../../src/store/store.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { listening } from "../support/listening.ts";
 import { chatLine, startTestService } from "../support/service.ts";
@@ -169,6 +172,39 @@ describe("refused is", () => {
     expect(unpriced.status).toBe(400);
     expect(await fileCount()).toBe(before);
   });
+});
+
+test("a batch whose commit was made, although the answer of the database was lost, keeps its copied input", async () => {
+  await using own = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { locations: [{ ...location, name: "share", access: "read" }] },
+    openStorage: async (places, closers) => {
+      const opened = await openStorage(places, closers);
+      if (!opened.ok) return opened;
+      const { store } = opened;
+      const insertBatch: Store["insertBatch"] = async (batch, insertion) => {
+        await store.insertBatch(batch, insertion);
+        throw new StoreUnavailable(new Error("the connection broke before the answer came"));
+      };
+      return { ...opened, store: { ...store, insertBatch } };
+    },
+  });
+  const create = async () => {
+    const answer = await fetch(`${own.url}/v1/batches`, {
+      method: "POST",
+      headers: { "content-type": "application/json", "idempotency-key": "copy-2" },
+      body: JSON.stringify({
+        endpoint: "/v1/chat/completions",
+        completion_window: "24h",
+        x_batchd: { input: PLAIN },
+      }),
+    });
+    return { status: answer.status, body: (await answer.json()) as { readonly id: string } };
+  };
+  expect((await create()).status).toBe(503);
+  const { status, body } = await create();
+  expect(status).toBe(200);
+  expect((await own.ended(body.id)).status).toBe("completed");
 });
 
 test("a file of an Oxen server that the end of the connection has cut off between two lines makes no batch", async () => {
