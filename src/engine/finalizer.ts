@@ -122,8 +122,10 @@ async function announceEnd(
 ): Promise<Attributes> {
   metrics.leaseChanged("batch", "closed");
   onFinal();
-  // The batch may have been cancelled since it was claimed.
-  const { status, counts } = (await store.findBatch(batch)) ?? batch;
+  // The batch may have been cancelled since it was claimed, and deleted since it ended.
+  const ended = await store.findBatch(batch);
+  if (ended === null) return {};
+  const { status, counts } = ended;
   metrics.batchEnded(batch, status, batch.expiresAtMs - clock.nowMs());
   const [outputId, errorId] = [output?.id ?? null, error?.id ?? null];
   const ids = { output: outputId, error: errorId };

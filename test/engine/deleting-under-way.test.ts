@@ -3,6 +3,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { afterAll, afterEach, expect, test } from "vitest";
+import type { Store } from "../../src/store/store.ts";
 import { createBatch } from "../support/batches.ts";
 import { derive } from "../support/derived.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
@@ -11,6 +12,8 @@ import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 const wrapped = blobsAround(GatedBlobs);
+/** It is called between the commit that ends a batch and what the server does next. */
+let afterEnd: (id: string) => Promise<unknown> = async () => {};
 const upstream = forAllTests(await startUpstream());
 const service = forAllTests(
   await startTestService({
@@ -19,7 +22,17 @@ const service = forAllTests(
       engine: { stop_grace_seconds: 0 },
       prices: [{ model: "*", per_request: "1", currency: "EUR" }],
     },
-    openStorage: wrapped.open,
+    openStorage: async (places, deps) => {
+      const opened = await wrapped.open(places, deps);
+      if (!opened.ok) return opened;
+      const { store } = opened;
+      const finishBatchIfLeased: Store["finishBatchIfLeased"] = async (lease, result) => {
+        const isFinished = await store.finishBatchIfLeased(lease, result);
+        await afterEnd(lease.batchId);
+        return isFinished;
+      };
+      return { ...opened, store: { ...store, finishBatchIfLeased } };
+    },
   }),
 );
 const blobs = wrapped.blobs();
@@ -123,6 +136,17 @@ test("while it is finalized, before and after its files are written", async () =
     expect(service.events.count("batch.completed", { batch: id })).toBe(0);
     await remove(other.id);
   }
+});
+
+test("right after its end: nothing says that it has ended in another way", async () => {
+  afterEnd = (batch) => remove(batch);
+  const { id } = await service.submit(lines(9));
+  await service.events.reached("batch.removed", { batch: id });
+  afterEnd = async () => {};
+  const said = service.events.all.filter(({ batch }) => batch === id).map(({ event }) => event);
+  expect(said).not.toContain("batch.finalizing");
+  const metrics = await (await fetch(`${service.url}/metrics`)).text();
+  expect(metrics).not.toMatch(/batchd_batches_ended_total\{[^}]*"finalizing"/);
 });
 
 test("while the input of its retry is made: the retry fails, and says why", async () => {
