@@ -2,6 +2,7 @@ import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import Database from "better-sqlite3";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { FileId } from "../../src/batch/batch.ts";
@@ -176,6 +177,32 @@ describe("SQLite: opening", () => {
 });
 
 describe("SQLite: a batch that starts page by page", () => {
+  test("other work goes on while thousands of deleted files are looked at that batches still read", async () => {
+    using folder = aFolder();
+    const path = join(folder.path, "batchd.db");
+    putTables(path);
+    const store = await openStore({ path, clock: storeClock });
+    const { input } = await startBatch(store, ["llama"]);
+    const database = new Database(path);
+    copyRow(database, "files", 5_000, { id: "id || n", blob_key: "blob_key || n" });
+    copyRow(database, "batches", 5_000, { id: "id || n", input_file_id: "input_file_id || n" });
+    database.exec("update files set deleted_at_ms = 1");
+    database.close();
+    const unused = aFile();
+    await insertFile(store, unused);
+    await store.deleteFileIfPresent({ project: PROJECT, id: unused.id });
+    let hasLooked = false;
+    const looking = store.listUnusedFiles(10).then((found) => {
+      hasLooked = true;
+      return found;
+    });
+    await nextTurn();
+    expect(hasLooked).toBe(false);
+    expect(await looking).toEqual([unused]);
+    expect(await store.listUnusedFiles(10, input.id)).toEqual([unused]);
+    await store.close();
+  });
+
   test("a large batch that is cancelled or overtaken while it starts has none of the chunks written so far", async () => {
     const { store } = await open();
     const large = aPlan(Array.from({ length: 2_000 }, () => "llama"));
@@ -205,6 +232,23 @@ describe("SQLite: a batch that starts page by page", () => {
     expect(journals.map(({ chunk }) => chunk.model)).toEqual(["qwen", "llama"]);
   });
 });
+
+/** Copies the one row of a table so often; `changed` has expressions for columns that differ. */
+function copyRow(
+  database: Database.Database,
+  table: string,
+  count: number,
+  changed: Readonly<Record<string, string>>,
+): void {
+  const columns = (database.pragma(`table_info(${table})`) as { readonly name: string }[])
+    .map(({ name }) => name)
+    .filter((name) => name !== "sequence");
+  database.exec(`
+    with recursive numbers(n) as (
+      select 1 union all select n + 1 from numbers where n < ${count})
+    insert into ${table} (${columns.join(", ")})
+    select ${columns.map((name) => changed[name] ?? name).join(", ")} from numbers, ${table}`);
+}
 
 /** Runs one migration again, on rows as an earlier version left them. */
 function runMigration(path: string, name: string): void {

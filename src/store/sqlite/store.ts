@@ -195,7 +195,7 @@ const fileMethods = (files: SqliteFiles, now: Now) =>
     deleteFileIfPresent: async (file) => files.deleteIfPresent(file, now()),
     deleteExpiredFiles: async () => files.deleteExpired(now()),
     sumStored: async (project) => files.sumStored(project),
-    listUnusedFiles: async (limit, after) => files.listUnused(limit, after),
+    listUnusedFiles: (limit, after) => files.listUnused(limit, after),
     forgetFiles: async (ids) => files.forget(ids, now()),
   }) satisfies Partial<Store>;
 
