@@ -81,6 +81,7 @@ export async function listen(
     closeUnused(connections, answers, nowMs);
   };
   server.on("connection", (socket) => {
+    closeBehindRequest(socket, answers);
     connections.set(socket, clock.elapsedMs());
     socket.once("close", () => connections.delete(socket));
     if (connections.size <= maxConnections) return;
@@ -207,6 +208,20 @@ function answerUnroutable(cause: unknown): Response {
   const error = new PublicError("invalid_request", UNROUTABLE, { cause });
   const headers = unroutableHeaders();
   return new Response(toAsciiJson(envelopeOf(error)), { status: 400, headers });
+}
+
+/**
+ * Lets the request of a last answer come in before the connection closes. Node closes it with the answer, where the client asked
+ * for that (`Connection: close`, HTTP/1.0) or the server stops. It replaces `destroySoon`, by which Node does so.
+ */
+function closeBehindRequest(socket: Socket, answers: Answers): void {
+  const destroySoon = socket.destroySoon.bind(socket);
+  socket.destroySoon = () => {
+    const request = answers.get(socket)?.req;
+    if (request === undefined || request.complete || request.destroyed) return destroySoon();
+    request.once("end", destroySoon);
+    socket.end();
+  };
 }
 
 function drainRequest(incoming: IncomingMessage, clock: Clock): void {

@@ -111,6 +111,27 @@ describe("closing", () => {
   });
 });
 
+describe("an answer before the end of its request", () => {
+  test.each([
+    ["that keeps its connection", "1.1", "keep-alive"],
+    ["that closes its connection", "1.1", "close"],
+    ["of HTTP/1.0", "1.0", "close"],
+  ])("reaches a client %s and sends on", async (_whose, version, connectionHeader) => {
+    const server = await listening(slowApp().app);
+    using connection = await RawConnection.open(server.url);
+    const wasReset = connection.wasReset();
+    const bytes = 8 * 1024 * 1024;
+    connection.send(
+      `POST / HTTP/${version}\r\nHost: x\r\nConnection: ${connectionHeader}\r\nContent-Length: ${bytes}\r\n\r\n`,
+    );
+    expect((await connection.answer()).status).toBe(404);
+    const sent = new Promise((resolve) => connection.socket.write(Buffer.alloc(bytes), resolve));
+    expect(await sent).toBeFalsy();
+    await server.close(60_000);
+    expect(await wasReset).toBe(false);
+  });
+});
+
 describe("what is not HTTP", () => {
   const refusalOf = async (text: string) => {
     const server = await listening(slowApp().app);
