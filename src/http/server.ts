@@ -57,11 +57,16 @@ export async function listen(
   { clock, maxConnections = Number.POSITIVE_INFINITY }: ListenOptions,
 ): Promise<ListenResult> {
   const answers: Answers = new WeakMap();
-  const listener = requestListener(app, answers, (incoming) => {
-    drainRequest(incoming, clock);
-    if (connections.has(incoming.socket)) connections.set(incoming.socket, clock.elapsedMs());
-    // While the server closes, the connection would otherwise be kept for its next request.
-    if (!server.listening) server.closeIdleConnections();
+  const listener = requestListener(app, answers, {
+    onAsked: (outgoing) => {
+      if (!server.listening) outgoing.shouldKeepAlive = false;
+    },
+    onAnswered: (incoming) => {
+      drainRequest(incoming, clock);
+      if (connections.has(incoming.socket)) connections.set(incoming.socket, clock.elapsedMs());
+      // While the server closes, the connection would otherwise be kept for its next request.
+      if (!server.listening) server.closeIdleConnections();
+    },
   });
   const server = createServer({
     keepAliveTimeout: KEEP_ALIVE_MS,
@@ -168,10 +173,15 @@ const MAX_LISTENERS = 20;
 /** The latest answer on each connection. */
 type Answers = WeakMap<Duplex, ServerResponse>;
 
+interface ListenerHooks {
+  readonly onAsked: (outgoing: ServerResponse) => void;
+  readonly onAnswered: (incoming: IncomingMessage) => void;
+}
+
 function requestListener(
   app: App,
   answers: Answers,
-  onAnswered: (incoming: IncomingMessage) => void,
+  { onAsked, onAnswered }: ListenerHooks,
 ): RequestListener {
   const answer = getRequestListener(app.fetch, {
     hostname: "localhost",
@@ -181,6 +191,7 @@ function requestListener(
   const inOrder = inTurn((incoming, outgoing) => {
     outgoing.setMaxListeners(MAX_LISTENERS);
     answers.set(incoming.socket, outgoing);
+    onAsked(outgoing);
     whenClosed(outgoing, () => onAnswered(incoming));
     if (lacksHost(incoming)) answerHostless(outgoing);
     else void answer(incoming, outgoing);
@@ -309,11 +320,11 @@ async function closeServer(
     for (const socket of connections.keys()) if (socket.bytesRead === 0) socket.destroy();
   };
   const endSweep = every(clock, IDLE_SWEEP_MS, sweepOnce);
+  const owed = () => [...connections.keys()].flatMap((socket) => answers.get(socket) ?? []);
+  // The answer says that the connection ends with it, so that a client or a proxy sends no other request there.
+  for (const answer of owed()) answer.shouldKeepAlive = false;
   const cut = () => {
-    for (const socket of connections.keys()) {
-      const answer = answers.get(socket);
-      if (answer !== undefined) resetIfUnfinished(answer);
-    }
+    owed().forEach(resetIfUnfinished);
     server.closeAllConnections();
   };
   const cancelCut = clock.after(graceMs, cut);

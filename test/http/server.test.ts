@@ -63,7 +63,10 @@ describe("closing", () => {
     const closed = server.close();
     await expect(RawConnection.open(server.url)).rejects.toThrow("ECONNREFUSED");
     answer();
-    expect((await connection.answer()).body).toBe("slow");
+    const { headers, body } = await connection.answer();
+    expect(body).toBe("slow");
+    // A client or a proxy must not send its next request here.
+    expect(headers).toMatchObject({ connection: "close" });
     await closed;
   });
 
