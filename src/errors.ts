@@ -200,11 +200,12 @@ export const jsonBodyError = (cause?: unknown): PublicError =>
     { cause },
   );
 
+/** An empty path stands for the body as a whole. */
 export const tooManyProperties = (path: string, count: number, max: number) =>
   new PublicError(
     "too_many_properties",
-    `Invalid '${truncate(path)}': too many properties. Expected an object with at most ${max} properties, but got an object with ${count} properties instead.`,
-    { param: path },
+    `Invalid ${path === "" ? "body" : `'${truncate(path)}'`}: too many properties. Expected an object with at most ${max} properties, but got an object with ${count} properties instead.`,
+    path === "" ? {} : { param: path },
   );
 
 /** The error for a value outside the allowed ones, in OpenAI's words. */

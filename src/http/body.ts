@@ -36,7 +36,8 @@ const MAX_PROPERTIES = 1_000;
  * room for 400,000.
  */
 function assertFewMembers(body: unknown): void {
-  if (typeof body !== "object" || body === null) return;
+  // A body that is no object is refused without a look at its elements.
+  if (typeof body !== "object" || body === null || Array.isArray(body)) return;
   assertFew("", body);
   for (const [name, value] of Object.entries(body)) {
     if (typeof value === "object" && value !== null) assertFew(name, value);

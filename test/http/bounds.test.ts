@@ -158,7 +158,11 @@ describe("a body of many small members is refused before each is looked at", () 
       "object_above_max_properties",
       () => post("/v1/batches", createBatchBody("file-x", { metadata: pairs(9_000, 1) })),
     ],
-    ["", "object_above_max_properties", () => post("/v1/batches", JSON.stringify(pairs(9_000, 1)))],
+    [
+      null,
+      "object_above_max_properties",
+      () => post("/v1/batches", JSON.stringify(pairs(9_000, 1))),
+    ],
     [
       "part_ids",
       "array_above_max_length",
