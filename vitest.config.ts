@@ -161,8 +161,9 @@ export default defineConfig(({ mode }) => {
       testTimeout: 600_000,
       hookTimeout: 600_000,
       teardownTimeout: 30_000,
-      // It is shorter than the test, so that the failure says what did not come. The default is one second.
-      expect: { poll: { timeout: 120_000 } },
+      // It is shorter than the test, so that the failure says what did not come. The defaults are a second, and a look each 50 ms,
+      // which at a server is work.
+      expect: { poll: { timeout: 120_000, interval: 150 } },
       // An error that was not caught is a failure even when every assertion held.
       dangerouslyIgnoreUnhandledErrors: false,
       allowOnly: false,

@@ -16,7 +16,7 @@ import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLine } from "../support/service.ts";
 
 /** They are two chunks, of which each worker takes one. */
-const LINES = 900;
+const LINES = 700;
 /** The lines that a worker gets answers for before it is disturbed. */
 const ANSWERED = 100;
 

@@ -18,7 +18,7 @@ import { chatLine } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
-const LINES = Number(process.env["BATCHD_CHAIN_LINES"] ?? 400);
+const LINES = Number(process.env["BATCHD_CHAIN_LINES"] ?? 300);
 const killsOr = (usual: number) => Number(process.env["BATCHD_CHAIN_KILLS"] ?? usual);
 const ANSWER = "{{output.choices.0.message.content}}";
 // Half of the lines ask what another one asks.
@@ -99,7 +99,7 @@ test("a chain of three batches survives kills at random moments, with every line
   await using upstream = await startUpstream();
   let running = await start(folder.path, upstream);
   const ids = await createChain(running);
-  await killOften(upstream, killsOr(4), async () => {
+  await killOften(upstream, killsOr(3), async () => {
     await running.server.kill();
     running = await start(folder.path, upstream);
   });

@@ -37,7 +37,7 @@ describe.skipIf(postgres === null)("max_concurrency", () => {
     const api = await fleet.api();
     const first = await start();
     await eventually(() => slotCountOf(first)).toBe(LIMIT);
-    const id = await submit(api, 2_000, 60);
+    const id = await submit(api, 1_000, 120);
     await upstream.reachedLines(20);
     const second = await start();
     const both = async () => [await slotCountOf(first), await slotCountOf(second)];
@@ -46,7 +46,7 @@ describe.skipIf(postgres === null)("max_concurrency", () => {
     await eventually(() => slotCountOf(second)).toBe(LIMIT);
     await eventually(async () => (await api.openai.batches.retrieve(id)).status).toBe("completed");
     expect(upstream.maxInFlight).toBe(LIMIT);
-    expect(await answeredLines(api, id)).toEqual(numbersTo(2_000));
+    expect(await answeredLines(api, id)).toEqual(numbersTo(1_000));
   });
 });
 
@@ -55,7 +55,7 @@ describe.skipIf(postgres === null)("interactive requests at one of four servers"
 
   /** Asks again whenever it has an answer. */
   async function askOnAndOn({ url }: Member, signal: AbortSignal): Promise<void> {
-    const messages = [{ role: "user", content: "[[delay 500]] Hello" }];
+    const messages = [{ role: "user", content: "[[delay 1000]] Hello" }];
     const body = JSON.stringify({ model: "m", messages });
     while (!signal.aborted) {
       const answer = await fetch(`${url}/v1/chat/completions`, { method: "POST", body });
@@ -75,7 +75,7 @@ describe.skipIf(postgres === null)("interactive requests at one of four servers"
       await fleet.worker(place),
       await fleet.worker(place),
     ];
-    await submit(api, 3_000, 500);
+    await submit(api, 1_500, 1_000);
     const ofWorkers = async () =>
       (await Promise.all(workers.map(slotCountOf))).reduce((sum, count) => sum + count, 0);
     await eventually(ofWorkers).toBe(SLOTS - 1);
@@ -102,7 +102,7 @@ test.skipIf(postgres === null)(
     const place = { upstream, fields: { ...bounds, interactive_reserve: LIMIT / 2 } };
     const api = await fleet.api(place);
     const worker = await fleet.worker(place);
-    await submit(api, 2_000, 250);
+    await submit(api, 1_000, 500);
     await upstream.reachedLines(LIMIT);
     await eventually(() => slotCountOf(worker)).toBe(LIMIT / 2);
     expect(await slotCountOf(api)).toBe(LIMIT / 2);
