@@ -13,8 +13,8 @@ import { chatLines, type ResultRow, rowsIn } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const LINES = 1_200;
-const KILLS = 6;
+const LINES = 800;
+const KILLS = 4;
 const STRAYS = ["files/file-stray", "parts/part_stray", "journal/batch_stray/0-1-0"];
 
 const isRefused = (n: number) => n % 17 === 0;

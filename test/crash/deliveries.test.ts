@@ -15,8 +15,8 @@ import { chatLines } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const LINES = 800;
-const KILLS = 4;
+const LINES = 600;
+const KILLS = 3;
 
 const postgres = forAllTests(await sharePostgres("deliveries on PostgreSQL"));
 

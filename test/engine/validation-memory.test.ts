@@ -74,7 +74,7 @@ function* linesWithLongIds(): Generator<string> {
 
 function* twins(): Generator<string> {
   const line = lineOf("t".repeat(1.25 * MEBIBYTE));
-  for (let i = 0; i < 150; i++) yield line;
+  for (let i = 0; i < 105; i++) yield line;
 }
 
 describe("the server stays small", () => {

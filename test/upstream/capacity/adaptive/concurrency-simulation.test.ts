@@ -15,7 +15,7 @@ const SECOND = 1_000;
 const SERVICE_MS = SECOND;
 
 const BOUNDS = { min: 1, max: 512 };
-const SEEDS = [1, 2, 3];
+const SEEDS = [1, 2];
 
 type Random = () => number;
 
@@ -199,7 +199,7 @@ describe("with errors that have nothing to do with how many there are", () => {
   test.each(BEYOND)("does not collapse where latencies are mixed as well: %s", (beyond) => {
     const busy: number[] = [];
     for (const share of [0, 0.01]) {
-      for (const seed of [...SEEDS, 4, 5, 6]) {
+      for (const seed of [...SEEDS, 3, 4]) {
         const random = seededRandom(seed);
         // Nothing tells the short ones from the long ones.
         const service = () => ({ ms: random() < 0.8 ? 50 : 500, work: 1 });
