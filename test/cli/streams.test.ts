@@ -106,7 +106,7 @@ test("a log that is not read holds up neither the server nor its end", async () 
   server.stderr.pause();
   const url = /http:\S+/.exec(String(await once(server.stdout, "data")))?.[0];
   const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none" });
-  const input_file_id = await uploadLines(openai, chatLines(1_000));
+  const input_file_id = await uploadLines(openai, chatLines(2_000));
   const runBatch = async () => {
     const { id } = await createBatch(openai, input_file_id);
     const status = async () => (await openai.batches.retrieve(id)).status;
