@@ -60,8 +60,10 @@ export class FormDelimiters extends Transform {
       }
       const mark = bytes.toString("latin1", end, end + 2);
       if (mark === CLOSE) this.#isClosed = true;
-      else if (mark !== LINE_END) return boundaryInside();
-      else if (++this.#partCount > MAX_PARTS) {
+      else if (mark !== LINE_END) {
+        const isByHand = this.#partCount === 0 && mark.startsWith("\n");
+        return isByHand ? lineFeedsAlone() : boundaryInside();
+      } else if (++this.#partCount > MAX_PARTS) {
         return new PublicError("invalid_request", "The form has too many parts.");
       }
       // The mark may itself begin the next delimiter.
@@ -83,6 +85,13 @@ export const boundaryInside = () =>
   new PublicError(
     "invalid_request",
     "The upload is broken multipart/form-data: its boundary occurs inside a part, a part has no name, or bytes follow its end. (HINT: Use a boundary that the file does not contain.)",
+  );
+
+/** The error for a form that was written by hand. Its first delimiter shows it. */
+const lineFeedsAlone = () =>
+  new PublicError(
+    "invalid_request",
+    "The upload is broken multipart/form-data: its lines end with LF, and must end with CRLF.",
   );
 
 const isBlank = (bytes: Buffer) => bytes.toString("latin1").trim() === "";

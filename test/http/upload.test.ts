@@ -266,6 +266,12 @@ describe("an upload is refused", () => {
     }
   });
 
+  test("when its lines end with line feeds alone, and is told so", async () => {
+    const body = multipart([purpose(), file()]).replaceAll("\r\n", "\n");
+    const { status, message } = await refusalOf(uploadRequest(body));
+    expect([status, message]).toEqual([400, expect.stringContaining("must end with CRLF")]);
+  });
+
   test("when it has ever more parts", async () => {
     const refusal = (length: number) => refusalOfParts(Array.from({ length }, () => purpose()));
     const fields = { status: 400, message: "The form has too many fields." };
