@@ -100,16 +100,6 @@ export interface LeaseOptions {
   readonly leaseTtlMs: number;
 }
 
-interface Moment {
-  readonly nowMs: number;
-  readonly elapsedMs: number;
-}
-
-const momentOf = (clock: Clock): Moment => ({
-  nowMs: clock.nowMs(),
-  elapsedMs: clock.elapsedMs(),
-});
-
 const NOTHING_RENEWED: Renewal = {
   lostBatches: [],
   lostChunks: [],
@@ -124,12 +114,15 @@ export class Leases {
   readonly #chunks = new Map<string, HeldChunk>();
   /** The grace of the drain; null until the process drains. */
   #drainGraceMs: number | null = null;
-  /** The elapsed time of the last renewal, and the earliest date since. */
-  #renewedAt: Moment;
+  /** The elapsed time of the last renewal. */
+  #renewedAtMs: number;
+  /** The earliest date since the last renewal. */
+  #earliestDateMs: number;
 
   constructor(options: LeaseOptions) {
     this.#options = options;
-    this.#renewedAt = momentOf(options.clock);
+    this.#renewedAtMs = options.clock.elapsedMs();
+    this.#earliestDateMs = options.clock.nowMs();
   }
 
   /** The time between two renewals. */
@@ -149,11 +142,11 @@ export class Leases {
    * pause. A date that was set back, and is set right again, shows the same.
    */
   async renewIfLate(): Promise<void> {
-    const { nowMs, elapsedMs } = momentOf(this.#options.clock);
-    const { nowMs: earliestMs, elapsedMs: renewedAtMs } = this.#renewedAt;
-    const lateMs = Math.max(elapsedMs - renewedAtMs, nowMs - earliestMs);
-    if (lateMs >= this.#options.leaseTtlMs) await this.renew();
-    else this.#renewedAt = { nowMs: Math.min(earliestMs, nowMs), elapsedMs: renewedAtMs };
+    const { clock, leaseTtlMs } = this.#options;
+    const nowMs = clock.nowMs();
+    this.#earliestDateMs = Math.min(this.#earliestDateMs, nowMs);
+    const lateMs = Math.max(clock.elapsedMs() - this.#renewedAtMs, nowMs - this.#earliestDateMs);
+    if (lateMs >= leaseTtlMs) await this.renew();
   }
 
   #bid(): Claim {
@@ -206,14 +199,15 @@ export class Leases {
     const { store, clock, stopGraceMs } = this.#options;
     const batches = [...this.#batches.values()];
     const chunks = [...this.#chunks.values()];
-    const startedAt = momentOf(clock);
+    const [startedAtMs, dateMs] = [clock.elapsedMs(), clock.nowMs()];
     const held = {
       batches: batches.map(({ lease }) => lease),
       chunks: chunks.map(({ lease }) => lease),
     };
     const isAnyHeld = batches.length + chunks.length > 0;
     const renewal = isAnyHeld ? await store.renewLeases(held, this.#bid()) : NOTHING_RENEWED;
-    this.#renewedAt = startedAt;
+    this.#renewedAtMs = startedAtMs;
+    this.#earliestDateMs = dateMs;
     for (const lost of renewal.lostBatches) {
       const held = this.#batches.get(lost.batchId);
       if (held?.lease.epoch === lost.epoch) held.run.loseLease();

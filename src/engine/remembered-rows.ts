@@ -1,6 +1,6 @@
 /**
  * The rows of a merge that may be wanted again, by the numbers of their lines. A line that was not sent gets the row of the
- * first line with its body, which comes long before it. So each such row is remembered by its place in the journal, some 30
+ * first line with its body, which comes long before it. So each such row is remembered by its place in the journal, some 40
  * bytes, and the rows that came last are in a cache as well. A row is never held for longer than the cache has room: the
  * others are read from the journal again, a long one only in part.
  */

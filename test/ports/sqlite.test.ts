@@ -176,7 +176,7 @@ describe("SQLite: opening", () => {
   });
 });
 
-describe("SQLite: a batch that starts page by page", () => {
+describe("SQLite: a look for unused files", () => {
   test("other work goes on while thousands of deleted files are looked at that batches still read", async () => {
     using folder = aFolder();
     const path = join(folder.path, "batchd.db");
@@ -202,7 +202,9 @@ describe("SQLite: a batch that starts page by page", () => {
     expect(await store.listUnusedFiles(10, input.id)).toEqual([unused]);
     await store.close();
   });
+});
 
+describe("SQLite: a batch that starts page by page", () => {
   test("a large batch that is cancelled or overtaken while it starts has none of the chunks written so far", async () => {
     const { store } = await open();
     const large = aPlan(Array.from({ length: 2_000 }, () => "llama"));
