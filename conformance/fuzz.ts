@@ -10,6 +10,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { SCOPES } from "../src/contract/scope.ts";
 import { dataRoot } from "../test/support/data-root.ts";
+import { entriesBelow } from "../test/support/files-below.ts";
 import type { Exit } from "../test/support/process.ts";
 import { startUpstream, type TestUpstream } from "../test/support/upstream.ts";
 import { NotHere } from "./fact.ts";
@@ -280,10 +281,8 @@ function residentMbOf({ process: { pid } }: Server): number {
 
 /** Returns temporary files, and content that belongs to no file. The server removes deleted content soon after. */
 async function leftoversOf(server: Server): Promise<string[]> {
-  const below = (folder: string) => {
-    const path = join(server.blobsDir, folder);
-    return existsSync(path) ? readdirSync(path, { recursive: true, encoding: "utf8" }) : [];
-  };
+  const below = (folder: string) =>
+    entriesBelow(join(server.blobsDir, folder)).map(({ name }) => name);
   const check = async () => {
     const journals = below("journal");
     // They go last, and the lists of files are long.

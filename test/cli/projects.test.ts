@@ -1,10 +1,10 @@
 /** `batchd projects`, beside a server that runs on the same database. */
 import { writeFileSync } from "node:fs";
-import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { expect, test } from "vitest";
 import { runCommand } from "../support/command.ts";
+import { pathsBelow } from "../support/files-below.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
@@ -59,8 +59,7 @@ test("a project is made, limited, listed and deleted with its data, and one of t
       (error) => error.status,
     );
   await expect.poll(find).toBe(401);
-  const blobs = await readdir(join(dataDir, "blobs"), { recursive: true, withFileTypes: true });
-  expect(blobs.filter((entry) => entry.isFile())).toEqual([]);
+  expect(pathsBelow(join(dataDir, "blobs"))).toEqual([]);
 });
 
 test("what clients without a key have stored is deleted beside the server, which then takes nothing that would be lost", async () => {

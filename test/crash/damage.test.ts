@@ -8,6 +8,7 @@ import Database from "better-sqlite3";
 import OpenAI from "openai";
 import { expect, test } from "vitest";
 import { createBatch, uploadLines } from "../support/batches.ts";
+import { namesBelow } from "../support/files-below.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines, type ResultRow, rowsIn } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -110,13 +111,9 @@ test("killed, damaged, swept and locked out, a batch still ends with each line o
   // The last start has swept what was left before it, and the next what this one left.
   const last = await start(dir.path, upstream.url);
   await last.server.kill("SIGTERM");
-  const left = await readdir(join(dir.path, "blobs"), { recursive: true, withFileTypes: true });
-  expect(
-    left
-      .filter((entry) => entry.isFile())
-      .map(({ name }) => name)
-      .sort(),
-  ).toEqual([input_file_id, batch.output_file_id, batch.error_file_id].sort());
+  expect(namesBelow(join(dir.path, "blobs"))).toEqual(
+    [input_file_id, batch.output_file_id, batch.error_file_id].sort(),
+  );
 });
 
 const numbersOf = (rows: readonly ResultRow[]) =>

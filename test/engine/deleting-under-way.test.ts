@@ -6,6 +6,7 @@ import { afterAll, afterEach, expect, test } from "vitest";
 import type { Store } from "../../src/store/store.ts";
 import { createBatch } from "../support/batches.ts";
 import { derive } from "../support/derived.ts";
+import { namesBelow } from "../support/files-below.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { blobsAround, GatedBlobs } from "../support/gated-blobs.ts";
 import { chatLines, startTestService } from "../support/service.ts";
@@ -79,9 +80,7 @@ async function leftovers() {
     return n === 0 ? [] : [`${n} in ${table}`];
   });
   db.close();
-  const folder = join(service.dataDir, "blobs");
-  const entries = await readdir(folder, { recursive: true, withFileTypes: true });
-  return [...rows, ...entries.filter((entry) => entry.isFile()).map(({ name }) => name)];
+  return [...rows, ...namesBelow(join(service.dataDir, "blobs"))];
 }
 
 /** The sweep looks again at each deletion. */

@@ -1,9 +1,9 @@
-import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { expect, test } from "vitest";
 import { createBatch } from "../support/batches.ts";
 import { FakeClock } from "../support/fake-clock.ts";
+import { namesBelow } from "../support/files-below.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -12,10 +12,7 @@ const remove = async ({ url }: TestService, id: string, query = "") => {
   return { status: response.status, body: (await response.json()) as Record<string, unknown> };
 };
 
-const blobsOf = async ({ dataDir }: TestService) =>
-  (await readdir(join(dataDir, "blobs"), { recursive: true, withFileTypes: true }))
-    .filter((entry) => entry.isFile())
-    .map(({ name }) => name);
+const blobsOf = ({ dataDir }: TestService) => namesBelow(join(dataDir, "blobs"));
 
 /** Counts the rows of every table that may speak of a batch or its files. */
 function rowsOf({ dataDir }: TestService): Record<string, number> {
@@ -47,7 +44,7 @@ test("an ended batch is gone at once, and leaves no row and no byte", async () =
   await service.events.reached("batch.removed", { batch: batch.id });
   await service.events.reached("file.removed", { count: 3 });
   await expect.poll(() => rowsOf(service)).toEqual(NOTHING);
-  expect(await blobsOf(service)).toEqual([]);
+  expect(blobsOf(service)).toEqual([]);
 });
 
 test("without files=input the input stays, and serves another batch", async () => {

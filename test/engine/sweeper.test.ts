@@ -1,5 +1,5 @@
 /** Nothing that live work may still name is swept, however old it is. */
-import { mkdir, readdir, rename, rm, writeFile } from "node:fs/promises";
+import { mkdir, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import Database from "better-sqlite3";
@@ -10,6 +10,7 @@ import { sweep, sweepOrphans } from "../../src/engine/sweeper.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
 import { Events } from "../support/events.ts";
 import { FakeClock } from "../support/fake-clock.ts";
+import { pathsBelow } from "../support/files-below.ts";
 import { blobsAround, GatedBlobs } from "../support/gated-blobs.ts";
 import { startHeldBatch } from "../support/held-batch.ts";
 import { HEARTBEAT_MS, startReplicas } from "../support/replicas.ts";
@@ -20,8 +21,7 @@ import { startUpstream } from "../support/upstream.ts";
 const HOUR_MS = 60 * 60 * 1000;
 const RETRY_MS = 1_000;
 
-const blobsBelow = async (dataDir: string, folder: string) =>
-  (await readdir(join(dataDir, "blobs", folder), { recursive: true }).catch(() => [])).sort();
+const blobsBelow = (dataDir: string, folder: string) => pathsBelow(join(dataDir, "blobs", folder));
 
 /** Locks it as a backup or a forgotten shell does. */
 function lockDatabase({ dataDir }: TestService): () => void {
@@ -61,7 +61,7 @@ test("answers whose row has to wait for hours are still there when the database 
   await sweepAfter(HOUR_MS, service, clock);
   await sweepAfter(2 * HOUR_MS, service, clock);
 
-  expect(await blobsBelow(service.dataDir, `journal/${id}`)).toHaveLength(1);
+  expect(blobsBelow(service.dataDir, `journal/${id}`)).toHaveLength(1);
   // The next attempt must begin after the unlocking: the clock stands still, and wakes only who sleeps by now.
   const failureCount = service.events.count("journal.write_failed");
   clock.advance(RETRY_MS);
@@ -108,10 +108,10 @@ test("results that cannot be published for hours are written once, and kept", as
   while ((finalizer.get(id) ?? null) === null) await setImmediate();
   other.exec("begin immediate");
   await service.events.reached("results.commit_failed", { batch: id });
-  const written = await blobsBelow(service.dataDir, "files");
+  const written = blobsBelow(service.dataDir, "files");
   expect(written).toHaveLength(2);
   for (const hours of [1, 2]) await sweepAfter(hours * HOUR_MS, service, clock);
-  expect(await blobsBelow(service.dataDir, "files")).toEqual(written);
+  expect(blobsBelow(service.dataDir, "files")).toEqual(written);
 
   const failureCount = service.events.count("results.commit_failed");
   clock.advance(RETRY_MS);
@@ -129,15 +129,13 @@ test("results that the database refuses are removed at once, and written again",
   using database = refusing(service, "update of completed_at_ms on batches");
   upstream.release();
   await service.events.reached("loop.pass_failed", { loop: "finalize" });
-  expect(await blobsBelow(service.dataDir, "files")).toEqual([input]);
+  expect(blobsBelow(service.dataDir, "files")).toEqual([input]);
 
   database.relent();
   clock.advance(31_000);
   const batch = await service.ended(id);
   expect(batch.status).toBe("completed");
-  expect(await blobsBelow(service.dataDir, "files")).toEqual(
-    [input, batch.output_file_id].toSorted(),
-  );
+  expect(blobsBelow(service.dataDir, "files")).toEqual([input, batch.output_file_id].toSorted());
 });
 
 test("results wait for a disk that takes nothing, and for no count of tries", async () => {
@@ -291,7 +289,7 @@ test("a failed upload leaves neither a blob nor an intent", async () => {
     "--b\r\ncontent-disposition: form-data; name=file; filename=a.jsonl\r\n\r\nnot json\r\n--b--";
   const headers = { "content-type": "multipart/form-data; boundary=b" };
   await fetch(`${service.url}/v1/files`, { method: "POST", headers, body });
-  expect(await blobsBelow(service.dataDir, "files")).toEqual([]);
+  expect(blobsBelow(service.dataDir, "files")).toEqual([]);
   const database = new Database(join(service.dataDir, "batchd.sqlite"), { readonly: true });
   expect(database.prepare("select count(*) from blob_intents").pluck().get()).toBe(0);
   database.close();
@@ -316,7 +314,7 @@ test("a file that takes longer to store than its intent lasts is no garbage to a
 
   const id = await uploading;
   await sweepAfter(HOUR_MS, b.service, b.clock);
-  expect(await blobsBelow(dataDir, "files")).toEqual([id]);
+  expect(blobsBelow(dataDir, "files")).toEqual([id]);
   expect(await b.service.text(id)).toContain("line-3");
 });
 
