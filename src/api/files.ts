@@ -55,7 +55,7 @@ export interface FilesDeps {
   readonly rulesOf: RulesOf;
   readonly bytesUnderWay: BytesUnderWay;
   readonly projects: Pick<Projects, "assertTakesData">;
-  /** Makes the engine look for work at once. It only saves time: the engine finds the work without it. */
+  /** Makes the engine look at once for what can be removed. It only saves time: the engine finds it without. */
   readonly nudge: () => void;
 }
 

@@ -173,9 +173,14 @@ export class Engine {
     return this.#leases.renewIfLate();
   }
 
-  /** Reports new work: a batch was created, or a file was deleted. */
+  /** Reports new work: a batch was created, or the source of one was deleted. */
   nudge(): void {
-    this.#loops.nudge("derive", "intake", "sweep");
+    this.#loops.nudge("derive", "intake");
+  }
+
+  /** Reports what can be removed: a file was deleted, or an upload has ended. */
+  nudgeSweep(): void {
+    this.#loops.nudge("sweep");
   }
 
   /** Reports chunks that another process has made, or that may be claimed again. */

@@ -246,7 +246,7 @@ export function appDeps(
   const results = newResults(batches, parts, engine);
   const limits = () => configNow().limits;
   const sizes = fileSizes(limits);
-  const nudge = () => engine.nudge();
+  const nudge = () => engine.nudgeSweep();
   const rulesOf = rulesOfAll(parts);
   const costsFor = costsWith(parts);
   const inStore = { store, blobs, intents, memory, clock: fleet.storeClock, log };
