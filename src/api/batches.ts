@@ -2,7 +2,7 @@
  * The operations of a client on batches. A new batch is only a row, and the row is its place in the queue. The engine
  * reads the input file later, and reports a missing or faulty file then.
  */
-import type { Batch, ScopedId } from "../batch/batch.ts";
+import type { Batch, BatchId, FileId, ScopedId } from "../batch/batch.ts";
 import type { RulesOf } from "../batch/project.ts";
 import { isFinal, maySendLines } from "../batch/status.ts";
 import { truncate } from "../batch/truncate.ts";
@@ -54,6 +54,12 @@ export interface BatchesDeps extends BudgetDeps {
   readonly pauseRuns: () => Promise<void>;
   /** Makes the engine look at once for lines that may go out again. */
   readonly nudgeChunks: () => void;
+}
+
+interface DeletedBatch {
+  readonly id: BatchId;
+  /** The input that was deleted with it; null when there was none. */
+  readonly deletedInputId: FileId | null;
 }
 
 const CANNOT_CANCEL: readonly BatchStatus[] = ["completed", "failed", "expired"];
@@ -184,16 +190,20 @@ export class Batches {
   }
 
   /** Deletes a batch and its results, and its input if asked to. An open batch is cancelled. */
-  async delete(asked: ScopedId<"batch">, options: { readonly withInput: boolean }): Promise<Batch> {
+  async delete(
+    asked: ScopedId<"batch">,
+    options: { readonly withInput: boolean },
+  ): Promise<DeletedBatch> {
     const { store, log, nudge, nudgeStopping, nudgeDeliveries } = this.#deps;
-    const batch = await this.find(asked);
-    const { id, project } = batch;
+    const { id, project, inputFileId } = await this.find(asked);
+    // A client may create a batch of any id, and the file of another project is not deleted.
+    const input = options.withInput ? await store.findFile({ project, id: inputFileId }) : null;
     if (!(await store.deleteBatchIfPresent({ project, id }, options))) throw noSuchBatch(id);
     log.info({ batch: id, project, withInput: options.withInput }, "batch.deleted");
     nudgeStopping();
     nudgeDeliveries();
     nudge();
-    return batch;
+    return { id, deletedInputId: input?.id ?? null };
   }
 
   /** Sends no new lines of a batch until it is resumed. A repeated call changes nothing. */

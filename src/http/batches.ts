@@ -111,8 +111,10 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
     const files = c.req.query("files");
     if (files !== undefined && files !== "input") throw unsupportedValue("files", files, ["input"]);
     const withInput = files === "input";
-    const { id, inputFileId } = await batches.delete(scopedIdOf(c), { withInput });
-    if (withInput) c.set("fileChange", { action: "file.delete", id: inputFileId });
+    const { id, deletedInputId } = await batches.delete(scopedIdOf(c), { withInput });
+    if (deletedInputId !== null) {
+      c.set("fileChange", { action: "file.delete", id: deletedInputId });
+    }
     return answerJson(c, { id, object: "batch", deleted: true });
   });
 

@@ -178,6 +178,17 @@ test("names the input that is deleted together with its batch", async () => {
   ]);
 });
 
+test("names no file as deleted that a batch has only named as its input", async () => {
+  const asked = { endpoint: "/v1/chat/completions", completion_window: "24h" };
+  const body = JSON.stringify({ ...asked, input_file_id: "file-of-another-project" });
+  const created = await ask("writer", "POST", "/v1/batches", body);
+  const { id } = (await created.json()) as { id: string };
+  const deleted = await ask("writer", "DELETE", `/v1/batches/${id}?files=input`);
+  // What follows is recorded behind all of it.
+  await entryOf(await ask("writer", "DELETE", "/v1/files/file-x"));
+  expect(await recordedOf(deleted, 1)).toEqual([["batch.delete", id, "done"]]);
+});
+
 test("a made key is named by its id when it acts", async () => {
   const made = await ask("operator", "POST", "/v1/admin/keys", '{"name":"nightly"}');
   const { id, key } = (await made.json()) as { id: string; key: string };
