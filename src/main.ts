@@ -12,6 +12,6 @@ if (Number(found.split(".")[0]) < NEEDED_MAJOR) {
   process.exit(1);
 } else {
   void import("./cli/cli.ts")
-    .then(({ runCli }) => runCli(process.argv))
+    .then(({ runProcess }) => runProcess(process.argv))
     .then((exitCode) => process.exit(exitCode));
 }

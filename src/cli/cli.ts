@@ -45,6 +45,13 @@ import { leaveSilentShares } from "./stop.ts";
 /** The time that a log has at the end of a server to be read: what reads it may have stopped for good. */
 const LOG_READ_WITHIN_MS = 2_000;
 
+/** Runs the command of a process. Resolves to its exit code, once it can exit. */
+export async function runProcess(argv: readonly string[]): Promise<number> {
+  const exitCode = await runCli(argv);
+  await leaveSilentShares(systemClock);
+  return exitCode;
+}
+
 /** Resolves to the exit code, once all output is written. */
 export async function runCli(argv: readonly string[]): Promise<number> {
   const streams = watchStandardStreams();
@@ -54,11 +61,9 @@ export async function runCli(argv: readonly string[]): Promise<number> {
     complain(inspect(error));
     return FAILED;
   });
-  const finished = await (isServer
+  return isServer
     ? streams.finish(exitCode, sleep(systemClock, LOG_READ_WITHIN_MS))
-    : streams.finish(exitCode));
-  await leaveSilentShares(systemClock);
-  return finished;
+    : streams.finish(exitCode);
 }
 
 async function runCommand(argv: readonly string[]): Promise<number> {
