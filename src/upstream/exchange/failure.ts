@@ -14,6 +14,7 @@ const WORDS: Readonly<Record<string, string>> = {
   EHOSTUNREACH: "no route to the host",
   ENETUNREACH: "no route to the host's network",
   ETIMEDOUT: "no connection in time",
+  EADDRNOTAVAIL: "batchd has no free address or port to connect from",
   EPROTO: "TLS failed",
   ERR_ASSERTION: "the answer is not HTTP",
   EMFILE: "batchd has too many files open",
@@ -27,8 +28,9 @@ const WORDS: Readonly<Record<string, string>> = {
 
 /** The parser errors of undici have a name, but not always a code. */
 const isHttpError = (error: Error) => error.name === "HTTPParserError";
-const isCertificateError = (code: string) =>
-  code.startsWith("ERR_TLS_") || code.startsWith("ERR_SSL_") || code.includes("CERT");
+/** The codes of Node.js and OpenSSL, some of which do not name the certificate. */
+const CERTIFICATE_CODE =
+  /^(?:ERR_(?:TLS|SSL)_|UNABLE_TO_|INVALID_(?:CA|PURPOSE)$|PATH_LENGTH_EXCEEDED$|HOSTNAME_MISMATCH$)|CERT|CRL/;
 
 /** undici reports a refusal by a proxy in words only. */
 const REFUSED_BY_PROXY = /^Proxy (?:Authentication Required|response) \((\d+)\)/;
@@ -57,8 +59,9 @@ function describeFailure(error: Error): string {
   const code = codeOf(error);
   if (code === null) return "the exchange failed";
   if (WORDS[code] !== undefined) return WORDS[code];
-  if (isCertificateError(code)) return `TLS failed (${code})`;
-  return error.message === "" ? code : `${error.message} (${code})`;
+  if (CERTIFICATE_CODE.test(code)) return `TLS failed (${code})`;
+  // The system's own words name the address.
+  return `the exchange failed (${code})`;
 }
 
 /**

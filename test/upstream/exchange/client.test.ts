@@ -220,6 +220,15 @@ describe("no answer", () => {
     expect(await say(client, "hello")).toMatchObject({ kind: "unreachable" });
   });
 
+  test("after a failure that has no words of ours is unreachable, and the address stays with us", async () => {
+    const client = clientOf(`http://${"internal.".repeat(30)}invalid/v1`);
+    onTestFinished(() => client.close());
+    expect(await say(client, "hello")).toEqual({
+      kind: "unreachable",
+      detail: "the exchange failed (EINVAL)",
+    });
+  });
+
   test("from a server that speaks no TLS is unreachable over https", async () => {
     const { upstream } = await setUp();
     const client = clientOf(upstream.url.replace("http:", "https:"));
