@@ -18,8 +18,8 @@ import type { OpenStore } from "./opened-store.ts";
 const rulesWith = (quotas: object) => ProjectSettings.parse({ quotas });
 const aProject = (name: string, rules = DEFAULT_RULES) => ({ name, rules, createdAtMs: NOW_MS });
 
-const aKey = () => ({
-  id: "key_1" as NewKey["id"],
+const aKey = (number = 1) => ({
+  id: `key_${number}` as NewKey["id"],
   name: "k",
   digest: "0".repeat(64),
   scopes: ["read" as const],
@@ -71,12 +71,7 @@ export function testProjects(open: OpenStore): void {
     });
     expect(await store.putProjectUnlessDeleted(aProject("search"))).toBe(false);
     // A project without a row may have keys or data, too.
-    await store.insertKeyUnlessDeleted({
-      ...key,
-      id: "key_2" as NewKey["id"],
-      project: "key-only",
-      digest: "1".repeat(64),
-    });
+    await store.insertKeyUnlessDeleted({ ...aKey(2), project: "key-only" });
     await insertFile(store, aFile({ project: "file-only" }));
     for (const name of ["key-only", "file-only"]) {
       expect(await store.beginDeletingProjectIfPresent(name)).toBe(true);
@@ -84,6 +79,21 @@ export function testProjects(open: OpenStore): void {
     }
     expect(await store.beginDeletingProjectIfPresent("never-made")).toBe(false);
     expect(await store.findProject("never-made")).toBeNull();
+  });
+
+  test("a key that is made while its project is deleted is refused, or deleted with it", async () => {
+    const { store } = await open();
+    for (let n = 0; n < 10; n++) {
+      const project = `doomed-${n}`;
+      await store.putProjectUnlessDeleted(aProject(project));
+      const make = (number: number) => store.insertKeyUnlessDeleted({ ...aKey(number), project });
+      await Promise.all([
+        make(2 * n),
+        store.beginDeletingProjectIfPresent(project),
+        make(2 * n + 1),
+      ]);
+    }
+    expect((await store.findKeysInForce(null))?.keys).toEqual([]);
   });
 
   test("a deletion goes on until nothing is left and its time is over, and spares other projects", async () => {

@@ -8,11 +8,8 @@ import { apiKeys, keyRequirement, projects, requestCounts, signingKeys } from ".
 import type { Database } from "./database.ts";
 import { and, desc, eq, gt, inArray, isNotNull, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 import { sendNudge } from "./nudges.ts";
-import { lockLists } from "./project-locks.ts";
+import { lockKeys } from "./project-locks.ts";
 import { leaveTombstones, placeOf } from "./tombstones.ts";
-
-/** The list of all keys, in the place of a project. No project can have this name. */
-const ALL_KEYS = ":keys";
 
 /** Converts the id as the column would, because a client may have put anything into it. */
 const isKey = (id: UntrustedId<"key">): SQL => sql`${apiKeys.id} = ${sql.param(id, apiKeys.id)}`;
@@ -27,6 +24,7 @@ export class PostgresKeys {
 
   insertUnlessDeleted(key: NewKey): Promise<boolean> {
     return this.#db.transaction(async (db) => {
+      await lockKeys(db);
       const isDeleted = and(eq(projects.name, key.project), isNotNull(projects.deletedAtMs));
       if ((await db.$count(projects, isDeleted)) > 0) return false;
       await db
@@ -35,7 +33,6 @@ export class PostgresKeys {
         .values({ sequence: 1 })
         .onConflictDoNothing();
       await sendNudge(db, "keys_changed");
-      await lockLists(db, ALL_KEYS);
       await db.insert(apiKeys).values(key);
       return true;
     });

@@ -26,6 +26,13 @@ export const lockSpending = (db: Db, project: string): Promise<void> =>
   lock(db, "spending", project);
 
 /**
+ * Keeps the order of the list of keys, and makes new keys and deletions of projects wait for each other, until the commit: a
+ * key that a deletion does not see would outlast it. It comes first in a transaction. Its holder may wait for rows of projects
+ * and keys alone, and nothing that holds such a row waits for a list.
+ */
+export const lockKeys = (db: Db): Promise<void> => lock(db, "lists", ":keys");
+
+/**
  * Makes the claims of deliveries to webhooks wait for each other, until the commit. They share a row with the lists of some
  * projects, which is safe while no holder waits for another row.
  */

@@ -15,6 +15,7 @@ import { PostgresDeleting } from "./deleting.ts";
 import { and, asc, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
 import { files, idempotencyKeys, tombstones, uploads } from "./file-schema.ts";
 import { sendNudge } from "./nudges.ts";
+import { lockKeys } from "./project-locks.ts";
 import { batches, forecasts, modelUsage, reservations } from "./schema.ts";
 import { leaveTombstones, placeOf } from "./tombstones.ts";
 
@@ -91,6 +92,7 @@ export class PostgresProjects {
 
   beginDeletingIfPresent(name: string, now: SQL): Promise<boolean> {
     return this.#db.transaction(async (db) => {
+      await lockKeys(db);
       if (!(await isPresent(db, name))) return false;
       await db
         .insert(projects)
