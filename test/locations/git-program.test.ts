@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { describe, expect, test } from "vitest";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { GitLocations } from "../support/git-locations.ts";
+import { GitLocations, PATH } from "../support/git-locations.ts";
 import { listening } from "../support/listening.ts";
 import { aCall, aFile, aParcel, pathOf } from "../support/parcels.ts";
 
@@ -72,6 +72,20 @@ describe("git", () => {
     await expect(failed).rejects.toMatchObject({ failure: "unavailable" });
     await expect(failed).rejects.toThrow(expect.not.stringContaining("127.0.0.1"));
     expect(readdirSync(workFolder)).toEqual([]);
+  });
+
+  test.each([
+    ["does not answer", "http://127.0.0.1:1"],
+    ["is not known", "http://proxy.invalid:3128"],
+  ])("behind a proxy that %s names no address", async (_, proxy) => {
+    const environment = { PATH, http_proxy: proxy };
+    const location = git.locationAt("http://git.invalid/evals.git", {}, { environment });
+    const failed = location.open(pathOf("in.jsonl"), aCall());
+    await expect(failed).rejects.toMatchObject({
+      failure: "unavailable",
+      message: expect.stringContaining("the proxy"),
+    });
+    await expect(failed).rejects.toThrow(expect.not.stringMatching(/invalid|127\.0\.0\.1/));
   });
 
   test("sends the password to its host alone, in no argument, and follows no redirect with it", async () => {

@@ -1,6 +1,6 @@
 /**
  * Translates what git says into failures of the port. Clients read the message, so the address of the repository is not in
- * it. What the other side says (`remote: …`) is.
+ * it, nor the address of a proxy. What the other side says (`remote: …`) is.
  */
 import { LocationError, type LocationFailure } from "../location.ts";
 import { GitFailed } from "./git-process.ts";
@@ -40,10 +40,14 @@ export function gitError(error: unknown, what: string, address: string): unknown
   return new LocationError(failure, `${what}: git says: ${words.trim()}`, { cause: error });
 }
 
+/** The places where versions of curl name a proxy, once the name of the repository is replaced. */
+const PROXY = /\b(connect(?:ion)? to|via(?= \S+ after)|resolve proxy:) (?!the repository\b)\S+/gi;
+
 function withoutAddress(text: string, address: string): string {
   const host = URL.parse(address)?.host ?? /^(?:[^@/]+@)?([^:/]+):/.exec(address)?.[1] ?? "";
   const known = [address, host].filter((each) => each !== "");
   return known
     .reduce((clean, each) => clean.replaceAll(each, "the repository"), text)
-    .replaceAll(/\b(?:https?|ssh|file):\/\/\S+/g, "the repository");
+    .replaceAll(/\b(?:https?|ssh|file):\/\/\S+/g, "the repository")
+    .replaceAll(PROXY, "$1 the proxy");
 }
