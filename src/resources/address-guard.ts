@@ -77,8 +77,9 @@ export class AddressGuard {
 
   #refusal(host: string, addresses: readonly string[]): AddressRefused {
     const found = addresses.map((address) => `${address} (${rangeOf(address)})`).join(", ");
+    const others = found === "" ? "" : `, only ${found}`;
     return new AddressRefused(
-      `${host} has no public address, only ${found}, and is not in ${this.#setting}`,
+      `${host} has no public address${others}, and is not in ${this.#setting}`,
     );
   }
 

@@ -7,7 +7,14 @@
  * Names that clients choose may all be silent, so no thread looks them up: batchd asks the name servers itself.
  * An answer must never be kept: an address may change at any time.
  */
-import { type LookupAddress, type LookupOptions, lookup, NODATA, Resolver } from "node:dns";
+import {
+  type LookupAddress,
+  type LookupOptions,
+  lookup,
+  NODATA,
+  NOTFOUND,
+  Resolver,
+} from "node:dns";
 
 type Callback = (
   error: NodeJS.ErrnoException | null,
@@ -44,14 +51,17 @@ export const lookupOnce = ((host: string, options: LookupOptions, callback: Call
   });
 }) as Lookup;
 
-/** The error for an alias of a name that has no address: its name servers know it, so none of them reports a failure. */
-const noAddress = (host: string): NodeJS.ErrnoException =>
-  Object.assign(new Error(`${host} has no address`), { code: NODATA });
+/** The answers that there is no such name, or that it has no address. */
+const NOTHING_FOUND: readonly unknown[] = [NOTFOUND, NODATA];
 
 /** It allows two questions to each name server, within the time of a connection. */
 const PATIENCE = { timeout: 1_000, tries: 2 };
 
-/** Looks up names that clients have chosen. Names that only this machine knows, as from its file of hosts, are not found. */
+/**
+ * Looks up names that clients have chosen. Names that only this machine knows, as from its file of hosts, are not found. A name
+ * without an address, or that is not there, has none: a client must not learn from an error which names of the private network
+ * there are.
+ */
 export function lookupInDns(
   host: string,
   _options: LookupOptions & { all: true },
@@ -64,10 +74,10 @@ export function lookupInDns(
   let left = 2;
   const answered = (family: 4 | 6) => (error: NodeJS.ErrnoException | null, found: string[]) => {
     if (error === null) answers[family] = found.map((address) => ({ address, family }));
-    else if (error.code !== NODATA || failure === null) failure = error;
+    else if (!NOTHING_FOUND.includes(error.code)) failure = error;
     if (--left > 0) return;
     const addresses = answers.flat();
-    callback(addresses.length > 0 ? null : (failure ?? noAddress(host)), addresses);
+    callback(addresses.length > 0 ? null : failure, addresses);
   };
   resolver.resolve4(host, answered(4));
   resolver.resolve6(host, answered(6));

@@ -3,8 +3,12 @@ import { createSocket } from "node:dgram";
 import dns from "node:dns";
 import { syncBuiltinESMExports } from "node:module";
 import { expect, onTestFinished, test } from "vitest";
+import { systemClock } from "../../src/clock.ts";
+import { Locations } from "../../src/locations/locations.ts";
+import { AddressGuard } from "../../src/resources/address-guard.ts";
 import { lookupInDns } from "../../src/resources/name-lookup.ts";
 import { clientOf, send } from "../support/client.ts";
+import { aCall, aParcel } from "../support/parcels.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 /** Holds the lookups of a name until they are answered. */
@@ -38,6 +42,8 @@ test("the name of a target is looked up once for all lines that wait for it, and
 
 /** An alias of a name without an address, in place of an address. */
 const ALIAS = "alias";
+/** Nothing, in place of an address: the name server says that there is no such name. */
+const NO_NAME = "no name";
 
 /** A name server that knows the address of some names, and is silent about all others. */
 async function startNameServer(known: Readonly<Record<string, string>>) {
@@ -49,9 +55,10 @@ async function startNameServer(known: Readonly<Record<string, string>>) {
     const address = known[name];
     if (address === undefined) return;
     const question = asked.subarray(12, end + 5);
-    const isAnswered = address === ALIAS || question.at(-3) === 1;
+    const isAnswered = address === ALIAS || (address !== NO_NAME && question.at(-3) === 1);
     const header = Buffer.from(asked.subarray(0, 12));
-    header.set([0x81, 0x80, 0, 1, 0, isAnswered ? 1 : 0, 0, 0, 0, 0], 2);
+    const code = address === NO_NAME ? 0x83 : 0x80;
+    header.set([0x81, code, 0, 1, 0, isAnswered ? 1 : 0, 0, 0, 0, 0], 2);
     const found = address === ALIAS ? [1, 0x78, 0] : address.split(".").map(Number);
     const type = address === ALIAS ? 5 : 1;
     const record = [0xc0, 12, 0, type, 0, 1, 0, 0, 0, 60, 0, found.length, ...found];
@@ -88,9 +95,33 @@ test("a name that a client chooses is found while the servers of many others are
   expect(held).toHaveLength(0);
 });
 
-test("a name that a client chooses, and that is an alias of nothing, is told to have no address", async () => {
-  await startNameServer({ "bucket.example": ALIAS });
-  const found = Promise.withResolvers<unknown[]>();
-  lookupInDns("bucket.example", { all: true }, (...result) => found.resolve(result));
-  expect(await found.promise).toEqual([expect.objectContaining({ code: "ENODATA" }), []]);
+test("a client does not learn which names of the private network there are", async () => {
+  const names = {
+    "vault.internal": "10.0.0.1",
+    "alias.internal": ALIAS,
+    "vauld.internal": NO_NAME,
+  };
+  await startNameServer(names);
+  const guard = new AddressGuard([], {
+    setting: "allow_private_hosts",
+    resolveOthers: lookupInDns,
+  });
+  const locations = new Locations([], { clock: systemClock, workFolder: "/none", environment: {} });
+  const bucket = {
+    bucket: "b",
+    prefix: "",
+    region: "us-east-1",
+    forcePathStyle: true,
+    accessKeyId: "id",
+    secretAccessKey: "a-secret-of-a-client",
+    sessionToken: null,
+  };
+  const messages = Object.keys(names).map(async (name) => {
+    const location = locations.ofClient({ ...bucket, endpoint: `http://${name}` }, guard);
+    const delivered = location.deliver(aParcel(), aCall());
+    return delivered.then(String, ({ message }: Error) => message);
+  });
+  expect(new Set(await Promise.all(messages))).toEqual(
+    new Set([expect.stringContaining("the server is not known, or not at a public address")]),
+  );
 });

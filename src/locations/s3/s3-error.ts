@@ -49,7 +49,7 @@ function textOf(cause: Error, status: number | undefined): string {
     const words = message.includes(name) ? message : `${name} ${message}`.trim();
     return `the server answers ${status}: ${words}`;
   }
-  if (cause.name === "AddressRefused") return "the server is not at a public address";
+  if (cause.name === "AddressRefused") return "the server is not known, or not at a public address";
   const { code } = cause as NodeJS.ErrnoException;
   return `the server does not answer (${typeof code === "string" ? code : cause.name})`;
 }
