@@ -65,6 +65,7 @@ const SLOW = [
   "test/engine/validation-extremes.test.ts",
   "test/engine/validation-memory.test.ts",
   "test/event-loop-floods.test.ts",
+  "test/event-loop-lists.test.ts",
   "test/event-loop-rows.test.ts",
   "test/event-loop.test.ts",
   "test/formats/conversion.test.ts",

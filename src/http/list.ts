@@ -1,9 +1,9 @@
 /**
  * Writes one page of a list. A page is bounded in bytes as well as in objects, because a hundred batches may have
  * megabytes of metadata. A truncated page has `has_more`, so clients continue from its last object. The rows are read a
- * few at a time and written in slices, so that other requests are served in between.
+ * few at a time and written in slices, so that other requests are served in between, however many lists are asked for at once.
  */
-import { SlicedWork } from "../resources/time-slice.ts";
+import { SlicedWork, timeForMore } from "../resources/time-slice.ts";
 import type { Page } from "../store/page.ts";
 import type { AppContext } from "./context.ts";
 import { type CountBytes, countedAnswer } from "./counted-answer.ts";
@@ -47,6 +47,7 @@ async function gather<T extends { readonly id: string }, Query extends ListQuery
   const work = new SlicedWork();
   let bytes = 0;
   for (;;) {
+    await timeForMore();
     const limit = Math.min(ROWS_PER_READ, query.limit - items.length);
     const after = ids.at(-1) ?? query.after;
     const page = await read({ ...query, limit, after });

@@ -21,11 +21,15 @@ export function mountOps(app: Hono<AppEnv>, { isReady, metrics, takeSnapshot }: 
       : answerJson(c, { status: "unavailable" }, 503),
   );
 
+  // A scrape may take a second where there are many projects, so requests that come meanwhile get the same text.
+  let scraping: Promise<string> | null = null;
+  const scrape = async () => metrics.scrape(await takeSnapshot());
   app.get("/metrics", async (c) => {
     if (!isAsWritten(c)) return c.notFound();
-    return c.body(await metrics.scrape(await takeSnapshot()), 200, {
-      "content-type": metrics.contentType,
+    scraping ??= scrape().finally(() => {
+      scraping = null;
     });
+    return c.body(await scraping, 200, { "content-type": metrics.contentType });
   });
 }
 

@@ -35,8 +35,8 @@ export const searchedText = (search: string): string | null =>
   search.includes("\0") ? null : search.replaceAll(/[A-Z]+/g, (letters) => letters.toLowerCase());
 
 /**
- * The number of batches that one statement of a filtered list looks at. A list may have to look at all batches of a project,
- * so it does so in steps, each of some milliseconds.
+ * The most batches that one statement of a filtered list looks at. A list may have to look at all batches of a project, so it
+ * does so in steps, each of some milliseconds.
  */
 export const FILTER_STEP = 1_000;
 
@@ -68,18 +68,22 @@ export interface OpenWork {
   readonly firstExpiresAtMs: number | null;
 }
 
-interface OpenWorkRow {
+export interface OpenWorkRow {
   readonly status: BatchStatus;
   readonly batchCount: number;
   readonly lineCount: number;
   readonly firstExpiresAtMs: number | null;
 }
 
-/** Adds up the rows of the statuses. */
+/** Adds up rows, of which each status may have several. */
 export function openWorkIn(rows: readonly OpenWorkRow[]): OpenWork {
   const ends = rows.map((row) => row.firstExpiresAtMs).filter((atMs) => atMs !== null);
+  const batchCounts: Partial<Record<BatchStatus, number>> = {};
+  for (const { status, batchCount } of rows) {
+    batchCounts[status] = (batchCounts[status] ?? 0) + batchCount;
+  }
   return {
-    batchCounts: Object.fromEntries(rows.map((row) => [row.status, row.batchCount])),
+    batchCounts,
     lineCount: rows.reduce((sum, row) => sum + row.lineCount, 0),
     firstExpiresAtMs: ends.length === 0 ? null : Math.min(...ends),
   };

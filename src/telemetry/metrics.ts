@@ -21,6 +21,7 @@ import type { TargetStatus } from "../upstream/upstream.ts";
 import { version } from "../version.ts";
 import { AttemptHistogram } from "./attempt-histogram.ts";
 import { type LabelOf, METRICS, type NameOfType } from "./metric-table.ts";
+import { textOf } from "./metric-text.ts";
 import { TargetMetrics } from "./target-metrics.ts";
 
 export interface Answered {
@@ -211,7 +212,7 @@ export class Metrics {
     for (const target of this.#targets.values()) target.report();
     this.#setTargets(targets);
     this.#setOpenWork(openWork, nowMs);
-    return this.#registry.metrics();
+    return textOf(this.#registry);
   }
 
   get contentType(): string {

@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { NO_USAGE } from "../../src/batch/batch.ts";
 import { METRICS } from "../../src/telemetry/metric-table.ts";
 import { Metrics } from "../../src/telemetry/metrics.ts";
 import { version } from "../../src/version.ts";
@@ -256,6 +257,25 @@ test("a project that names ever more models takes no series from another one, no
   expect(of("loud").filter(({ labels }) => labels["model"] === "half-\ufffd")).toMatchObject([
     { value: 2 },
   ]);
+});
+
+test("a scrape of many values leaves turns of the event loop to others", async () => {
+  const metrics = new Metrics();
+  const flushed = { bytes: 1, completed: 1, failed: 0, usage: NO_USAGE };
+  for (let n = 0; n < 5_000; n++) {
+    metrics.journalFlushed(flushed, { model: "m", project: `project-${n}` });
+  }
+  let isOver = false;
+  let turns = 0;
+  const countTurns = () => {
+    turns++;
+    if (!isOver) setImmediate(countTurns);
+  };
+  setImmediate(countTurns);
+  const seen = new Scrape(await metrics.scrape(NOW));
+  isOver = true;
+  expect(turns).toBeGreaterThan(2);
+  expect(seen.value("batchd_lines_total", { outcome: "completed" })).toBe(5_000);
 });
 
 test("names keep the rules of Prometheus, those of the process too: only counters end in _total", async () => {

@@ -60,6 +60,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     may: ["version.ts"],
     mayKnow: ["batch/", "contract/", STORE, UPSTREAM],
   },
+  "telemetry/metric-text.ts": { may: ["resources/time-slice.ts"] },
   "telemetry/target-metrics.ts": { may: [], mayKnow: ["batch/", UPSTREAM] },
   "loop.ts": { may: ["clock.ts", "telemetry/log.ts"] },
   "config/": {
@@ -74,7 +75,10 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "store/spending.ts": { may: ["batch/"] },
   "store/projects.ts": { may: ["contract/project.ts"] },
   "store/postgres/": { may: [STORE, "batch/", "contract/", "clock.ts", "one-by-one.ts"] },
-  "store/sqlite/": { may: [STORE, "batch/", "contract/"], mayKnow: ["clock.ts"] },
+  "store/sqlite/": {
+    may: [STORE, "batch/", "contract/", "resources/time-slice.ts"],
+    mayKnow: ["clock.ts"],
+  },
   "blobs/": { may: [] },
   "blobs/s3": { may: ["clock.ts", "resources/name-lookup.ts"] },
   "blobs/blob-intents.ts": { may: ["clock.ts", "telemetry/log.ts"], mayKnow: [STORE] },
@@ -313,6 +317,7 @@ export const PACKAGES: Readonly<Record<string, readonly string[]>> = {
     "telemetry/metrics.ts",
     "telemetry/target-metrics.ts",
     "telemetry/attempt-histogram.ts",
+    "telemetry/metric-text.ts",
   ],
   "@opentelemetry/api": ["telemetry/tracing-otlp.ts"],
   "@opentelemetry/exporter-trace-otlp-http": ["telemetry/tracing-otlp.ts"],

@@ -44,6 +44,7 @@ const LONGEST: readonly string[] = [
   "test/bucket/batches.test.ts",
   "test/http/progress.test.ts",
   "test/event-loop-floods.test.ts",
+  "test/event-loop-lists.test.ts",
   "test/cli/client.test.ts",
   "test/http/costs.test.ts",
   "test/storage.test.ts",

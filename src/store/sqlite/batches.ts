@@ -1,23 +1,19 @@
 /** Batches as clients see them: created, read, listed. */
 
-import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Batch, ScopedId } from "../../batch/batch.ts";
-import type { BatchStatus } from "../../contract/batch.ts";
+import { timeForMore } from "../../resources/time-slice.ts";
 import {
   type BatchChange,
   type BatchFilter,
   type BatchInsertion,
   type BatchQuery,
-  FILTER_STEP,
-  type OpenWork,
-  openWorkIn,
   searchedText,
 } from "../batches.ts";
 import { type Page, pageOf } from "../page.ts";
 import { QuotaExceeded } from "../quotas.ts";
 import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { boundsSpending } from "../spending.ts";
-import { isListed, isOpenBatch, linesToSend, mayExpire } from "./conditions.ts";
+import { isListed, isOpenBatch, mayExpire } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { insertWaitingDeliveries } from "./deliveries.ts";
 import { and, desc, eq, gte, lt, placeholder, type SQL, sql } from "./drizzle.ts";
@@ -26,6 +22,9 @@ import { batches } from "./schema.ts";
 import { isScopedBatch } from "./scope.ts";
 import { assertMayCreate } from "./spending.ts";
 import { placeOf } from "./tombstones.ts";
+
+/** A step of a filtered list takes some milliseconds, and 20 where each batch has as much metadata as it may. */
+const STEP = 200;
 
 const prepareStatements = (db: Db) => ({
   find: db.select().from(batches).where(isScopedBatch).prepare(),
@@ -37,19 +36,7 @@ const prepareStatements = (db: Db) => ({
     )
     .orderBy(desc(batches.sequence))
     .limit(1)
-    .offset(FILTER_STEP - 1)
-    .prepare(),
-  // Any index of open batches spares a scan of the final ones, which may number a million.
-  countOpenWork: db
-    .select({
-      status: sql<BatchStatus>`status`,
-      batchCount: sql<number>`count(*)`,
-      lineCount: sql<number>`sum(iif(stop_reason is null, ${linesToSend}, 0))`,
-      firstExpiresAtMs: sql<number | null>`min(iif(${mayExpire}, expires_at_ms, null))`,
-    })
-    .from(sql`batches indexed by batches_open_by_input`)
-    .where(isOpenBatch)
-    .groupBy(sql`status`)
+    .offset(STEP - 1)
     .prepare(),
 });
 
@@ -145,32 +132,42 @@ export class SqliteBatches {
     }
     const ofProject = eq(batches.project, project);
     if (filter === undefined) {
-      const rows = this.#read(and(ofProject, lt(batches.sequence, before)), limit + 1);
+      const rows = this.#select(and(ofProject, lt(batches.sequence, before)))
+        .limit(limit + 1)
+        .all();
       return pageOf(rows, limit, batchFromRow);
     }
+    return this.#listFiltered(before, {
+      project,
+      limit,
+      matches: and(ofProject, ...conditionsOf(filter)),
+    });
+  }
+
+  async #listFiltered(
+    start: number,
+    { project, limit, matches }: { project: string; limit: number; matches: SQL | undefined },
+  ): Promise<Page<Batch>> {
+    const { sequence } = batches;
+    const inStep = and(lt(sequence, placeholder("before")), gte(sequence, placeholder("last")));
+    const readStep = this.#select(and(inStep, matches)).limit(placeholder("limit")).prepare();
     const found: Row[] = [];
-    for (let last: number | undefined; ; await nextTurn()) {
+    for (let before = start; ; ) {
+      // Many lists may be asked for at once, so they share the time of a turn.
+      await timeForMore();
       // The step is found in the index alone, so rows that do not match are read once.
-      last = this.#statements.findStep.get({ project, before })?.sequence;
-      const inStep = and(lt(batches.sequence, before), gte(batches.sequence, last ?? 0));
-      const matches = and(ofProject, inStep, ...conditionsOf(filter));
-      found.push(...this.#read(matches, limit + 1 - found.length));
+      const last = this.#statements.findStep.get({ project, before })?.sequence;
+      found.push(...readStep.all({ before, last: last ?? 0, limit: limit + 1 - found.length }));
       if (last === undefined || found.length > limit) return pageOf(found, limit, batchFromRow);
       before = last;
     }
   }
 
-  #read(condition: SQL | undefined, limit: number): Row[] {
+  #select(condition: SQL | undefined) {
     return this.#db
       .select()
       .from(batches)
       .where(and(condition, isListed))
-      .orderBy(desc(batches.sequence))
-      .limit(limit)
-      .all();
-  }
-
-  countOpenWork(): OpenWork {
-    return openWorkIn(this.#statements.countOpenWork.all());
+      .orderBy(desc(batches.sequence));
   }
 }

@@ -1,5 +1,5 @@
 /**
- * Lists of what is open: the batches, and the chunks that can be claimed. The scheduler and the forecast read both
+ * What is open: the batches, and the chunks that can be claimed. The scheduler and the forecast read both
  * lists about once a second, and one client may have 30,000 open batches.
  *
  * A list is read page by page, each in a turn of the event loop of its own: one turn for the whole would take 400 ms.
@@ -11,11 +11,14 @@
  */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId } from "../../batch/batch.ts";
-import type { OpenBatch } from "../batches.ts";
+import type { BatchStatus } from "../../contract/batch.ts";
+import { timeForMore } from "../../resources/time-slice.ts";
+import { type OpenBatch, type OpenWork, type OpenWorkRow, openWorkIn } from "../batches.ts";
 import type { RunnableChunks } from "../chunks.ts";
 import {
   claimableChunks,
   hasStarted,
+  isEnding,
   isNotPaused,
   isOpenChunk,
   linesToSend,
@@ -28,6 +31,8 @@ import { isFree } from "./leases.ts";
 const PAGE_BATCHES = 200;
 /** The limit equals 2,000 chunks of 256 lines. */
 const PAGE_LINES = 512_000;
+/** One statement counts so many batches: some 3 ms. */
+const COUNTED_BATCHES = 2_000;
 
 /** A place among the open batches, which are ordered by their deadlines. */
 interface Position {
@@ -47,6 +52,15 @@ const END: Position = {
   deadlineAtMs: Number.MAX_SAFE_INTEGER,
   sequence: Number.MAX_SAFE_INTEGER,
 };
+
+const boundsAfter = ({ deadlineAtMs, sequence }: Position) => ({
+  afterDeadlineAtMs: deadlineAtMs,
+  afterSequence: sequence,
+});
+const boundsTo = ({ deadlineAtMs, sequence }: Position) => ({
+  lastDeadlineAtMs: deadlineAtMs,
+  lastSequence: sequence,
+});
 
 const POSITION = sql.raw("(batches.expires_at_ms, batches.sequence)");
 const isAfter = sql`${mayExpire} and ${POSITION} >
@@ -108,6 +122,49 @@ const openWork = sql`
     and ${isOpenChunk}
   group by batch_id, model`;
 
+const COUNTED_END = sql.raw(`limit 1 offset ${COUNTED_BATCHES - 1}`);
+const countedEnd = sql`
+  select expires_at_ms, sequence from ${OPEN_BATCHES} where ${isAfter}
+  order by expires_at_ms, sequence ${COUNTED_END}`;
+const ENDING_BATCHES = sql.raw("batches indexed by batches_ending");
+const isAfterEnding = sql`${isEnding} and sequence > ${placeholder("afterSequence")}`;
+const countedEndingEnd = sql`
+  select sequence from ${ENDING_BATCHES} where ${isAfterEnding} order by sequence ${COUNTED_END}`;
+
+const COUNTED = { status: sql<BatchStatus>`status`, batchCount: sql<number>`count(*)` };
+
+/** Every open batch may expire, or is about to end. */
+const prepareCounts = (db: Db) => ({
+  openEnd: db
+    .select({ deadlineAtMs: sql<number>`expires_at_ms`, sequence: sql<number>`sequence` })
+    .from(sql`(${countedEnd})`)
+    .prepare(),
+  open: db
+    .select({
+      ...COUNTED,
+      lineCount: sql<number>`sum(${linesToSend})`,
+      firstExpiresAtMs: sql<number | null>`min(expires_at_ms)`,
+    })
+    .from(OPEN_BATCHES)
+    .where(isOnPage)
+    .groupBy(sql`status`)
+    .prepare(),
+  endingEnd: db
+    .select({ sequence: sql<number>`sequence` })
+    .from(sql`(${countedEndingEnd})`)
+    .prepare(),
+  ending: db
+    .select({
+      ...COUNTED,
+      lineCount: sql<number>`sum(iif(stop_reason is null, ${linesToSend}, 0))`,
+      firstExpiresAtMs: sql<null>`null`,
+    })
+    .from(ENDING_BATCHES)
+    .where(sql`${isAfterEnding} and sequence <= ${placeholder("lastSequence")}`)
+    .groupBy(sql`status`)
+    .prepare(),
+});
+
 const prepareStatements = (db: Db) => ({
   pageEnd: db
     .select({ deadlineAtMs: sql<number>`expires_at_ms`, sequence: sql<number>`sequence` })
@@ -151,9 +208,31 @@ const prepareStatements = (db: Db) => ({
 
 export class SqliteOpenLists {
   readonly #statements: ReturnType<typeof prepareStatements>;
+  readonly #counts: ReturnType<typeof prepareCounts>;
 
   constructor(db: Db) {
     this.#statements = prepareStatements(db);
+    this.#counts = prepareCounts(db);
+  }
+
+  /** A batch that moves meanwhile may be counted twice, or not at all. */
+  async countOpenWork(): Promise<OpenWork> {
+    const { open, openEnd, ending, endingEnd } = this.#counts;
+    const rows: OpenWorkRow[] = [];
+    for (let after: Position | undefined = START; after !== undefined; ) {
+      await timeForMore();
+      const from = boundsAfter(after);
+      const end: Position | undefined = openEnd.get(from);
+      rows.push(...open.all({ ...from, ...boundsTo(end ?? END) }));
+      after = end;
+    }
+    for (let afterSequence: number | undefined = 0; afterSequence !== undefined; ) {
+      await timeForMore();
+      const end: number | undefined = endingEnd.get({ afterSequence })?.sequence;
+      rows.push(...ending.all({ afterSequence, lastSequence: end ?? END.sequence }));
+      afterSequence = end;
+    }
+    return openWorkIn(rows);
   }
 
   async listRunnable(nowMs: number): Promise<RunnableChunks[]> {
@@ -189,11 +268,9 @@ export class SqliteOpenLists {
     const gathered: T[] = [];
     let after = start;
     for (;;) {
-      const from = { afterDeadlineAtMs: after.deadlineAtMs, afterSequence: after.sequence };
+      const from = boundsAfter(after);
       const end = this.#statements.pageEnd.get(from);
-      const last = end ?? END;
-      const to = { lastDeadlineAtMs: last.deadlineAtMs, lastSequence: last.sequence };
-      for (const each of read({ ...from, ...to })) gathered.push(each);
+      for (const each of read({ ...from, ...boundsTo(end ?? END) })) gathered.push(each);
       if (end === undefined) return gathered;
       after = end;
       await nextTurn();

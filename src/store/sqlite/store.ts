@@ -139,7 +139,6 @@ function composeStore(db: Db, wal: WalSync, clock: Pick<Clock, "nowMs">): Store 
     updateBatchIfAllowed: async (batch, change) => batches.update(batch, change),
     findBatch: async (batch) => batches.find(batch),
     listBatches: (query) => batches.list(query),
-    countOpenWork: async () => batches.countOpenWork(),
     cancelBatchIfOpen: async (batch) => stopping.cancelIfOpen(batch, now()),
     ...pausingMethods(new SqlitePausing(db), now),
     ...sourceMethods(new SqliteSources(db, intents), now),
@@ -341,6 +340,7 @@ const openListMethods = (open: SqliteOpenLists, now: Now) =>
   ({
     listRunnable: () => open.listRunnable(now()),
     listOpenBatches: () => open.listOpenBatches(),
+    countOpenWork: () => open.countOpenWork(),
   }) satisfies Partial<Store>;
 
 const chunkMethods = (chunks: SqliteChunks, now: Now) =>
