@@ -120,3 +120,22 @@ test.each([
     ]);
   },
 );
+
+test("a reload lets a target that has asked for a pause have as many lines as at the start", async () => {
+  const upstream = await modelServer();
+  const { upstreams } = openTargets([targetAt(upstream, "a", { max_concurrency: 64 })]);
+  const route = upstreams.findRoute("m")!;
+  const target = () => upstreams.listTargets()[0]!;
+  const before = target().limit;
+  upstream.hold();
+  const sent = Array.from({ length: before }, (_, n) =>
+    route.send(requestOf(`${n} [[status 429 retry-after 43200 x1]]`), signals),
+  );
+  await upstream.reached(before);
+  upstream.release();
+  await expect.poll(() => target().inFlight.batch).toBe(0);
+  expect(target().limit).toBeLessThan(before);
+  upstreams.reconfigure([targetAt(upstream, "a", { max_concurrency: 64 })]);
+  expect(target().limit).toBe(before);
+  for (const outcome of await Promise.all(sent)) expect(outcome.kind).toBe("answered");
+});

@@ -28,9 +28,6 @@ import { OwnLimits } from "./own-limits.ts";
 import { isAboutRate, Quota, type Reservation } from "./rate/quota.ts";
 import { ScheduleFollower } from "./schedule-follower.ts";
 
-/** The bound equals the window of a batch: a target that asks for a longer pause is as good as gone. */
-const MAX_PAUSE_MS = 24 * 60 * 60 * 1000;
-
 export interface CapacityOptions {
   readonly clock: Clock;
   readonly log: Log;
@@ -242,7 +239,7 @@ export class Capacity implements Gate {
   #pauseIfAsked(outcome: Outcome, nowMs: number): boolean {
     if (outcome.kind !== "overloaded" || outcome.retryAfterMs === null) return false;
     const wasPaused = this.#pausedUntilMs > nowMs;
-    const untilMs = nowMs + Math.min(outcome.retryAfterMs, MAX_PAUSE_MS);
+    const untilMs = nowMs + outcome.retryAfterMs;
     this.#pausedUntilMs = Math.max(this.#pausedUntilMs, untilMs);
     return !wasPaused;
   }
@@ -252,10 +249,12 @@ export class Capacity implements Gate {
     return this.#pausedUntilMs > this.#options.clock.elapsedMs();
   }
 
-  /** Ends the pause: its cause may be mended. */
+  /** Ends the pause, and forgets how much the target took: the cause of both may be mended. */
   endPause(): void {
     if (!this.isPaused) return;
     this.#pausedUntilMs = Number.NEGATIVE_INFINITY;
+    this.#concurrency.restart();
+    this.#setLimits();
     this.limiter.recheck();
   }
 

@@ -182,8 +182,10 @@ export function header(headers: RawAnswer["headers"], name: string): string | nu
   return (typeof value === "string" ? value : value?.[0]) ?? null;
 }
 
-/** A longer wait, of three years, is a date counted since 1970, as some gateways write it. */
-const MAX_WAIT_MS = 100_000_000_000;
+/** A longer time, of three years, is a date counted since 1970, as some gateways write it. */
+const MAX_TIME_MS = 100_000_000_000;
+/** A target that asks for a longer wait is asked again the next day. */
+const MAX_WAIT_MS = 24 * 60 * 60 * 1000;
 
 /** Reads `retry-after-ms`, which is finer, before `retry-after`, which is in seconds or a date. */
 export function retryAfterMs(headers: RawAnswer["headers"], nowMs: number): number | null {
@@ -191,9 +193,9 @@ export function retryAfterMs(headers: RawAnswer["headers"], nowMs: number): numb
   const seconds = nonNegative(text);
   const ms =
     nonNegative(header(headers, "retry-after-ms")) ?? (seconds === null ? null : seconds * 1000);
-  if (ms !== null) return ms <= MAX_WAIT_MS ? ms : Math.max(0, ms - nowMs);
-  const atMs = text === null ? Number.NaN : Date.parse(text);
-  return Number.isNaN(atMs) ? null : Math.max(0, atMs - nowMs);
+  if (ms !== null && ms <= MAX_TIME_MS) return Math.min(ms, MAX_WAIT_MS);
+  const atMs = ms ?? (text === null ? Number.NaN : Date.parse(text));
+  return Number.isNaN(atMs) ? null : Math.min(Math.max(0, atMs - nowMs), MAX_WAIT_MS);
 }
 
 const nonNegative = (text: string | null): number | null =>

@@ -10,6 +10,8 @@ import { type ClientSettings, clientOf, exchangeOf, never, send } from "../../su
 import { listening } from "../../support/listening.ts";
 import { startUpstream, type TestUpstream, type UpstreamOptions } from "../../support/upstream.ts";
 
+const DAY_MS = 24 * 60 * 60 * 1000;
+
 async function setUp(settings: ClientSettings = {}, upstreamOptions: UpstreamOptions = {}) {
   const upstream = await startUpstream(upstreamOptions);
   const client = clientOf(upstream.url, settings);
@@ -115,6 +117,9 @@ describe("an answer", () => {
     [529, "retry-after 0.5", 500],
     [429, "retry-after-ms 70 retry-after 9", 70],
     [429, "retry-after soon", null],
+    [429, "retry-after 9999999", DAY_MS],
+    [429, "retry-after 99999999999999999999", DAY_MS],
+    [503, "retry-after Fri,_31_Dec_9999_23:59:59_GMT", DAY_MS],
     [429, "delay 0", null],
     [503, "retry-after Wed,_21_Oct_2015_07:28:00_GMT", 0],
   ])("of status %i is an overload (%s)", async (status, directive, retryAfterMs) => {

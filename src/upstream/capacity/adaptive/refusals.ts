@@ -27,6 +27,8 @@ const STRAY = 0.01;
 const STRAY_MARGIN = 2;
 /** Pauses after probes may take this part of the time. */
 const PROBE_SHARE = 0.03;
+/** A longer pause is about a quota rather than about requests in flight, and must not keep the limit down for weeks. */
+const MAX_PAUSE_MS = 2 * 60 * 1000;
 /** The wait between probes without a pause, in latencies: refused requests stay far below one in a hundred. */
 const LATENCIES_PER_PROBE = 20;
 /** The number of times that the wait doubles while the ceiling stays. */
@@ -179,8 +181,8 @@ export class Refusals {
       ? Math.min(MAX_PATIENCE, 2 * this.#patience)
       : 1;
     this.#ceiling = limit;
-    const waitMs = LATENCIES_PER_PROBE * latencyMs + pauseMs / PROBE_SHARE;
-    this.#waitUntilMs = nowMs + this.#patience * waitMs;
+    const waitMs = LATENCIES_PER_PROBE * latencyMs + Math.min(pauseMs, MAX_PAUSE_MS) / PROBE_SHARE;
+    this.#waitUntilMs = nowMs + pauseMs + this.#patience * waitMs;
   }
 }
 

@@ -62,6 +62,22 @@ describe("the limit", () => {
     expect(policy.reason).toBe("refused");
   });
 
+  test("climbs again within hours after a refusal that asked for a day", () => {
+    const policy = new AdaptiveConcurrency(BOUNDS);
+    while (policy.limit < 64) answers(policy, 1);
+    const startedAtMs = nowMs + 1_000;
+    const end = { startedAtMs, endedAtMs: startedAtMs + 5, inFlight: 16 };
+    answers(policy, 16, { ...end, signal: "overloaded", pauseMs: 24 * 60 * 60 * SECOND });
+    const refused = policy.limit;
+    expect(refused).toBeLessThan(16);
+    nowMs += 24 * 60 * 60 * SECOND;
+    answers(policy, 200);
+    expect(policy.limit).toBeLessThanOrEqual(refused);
+    nowMs += 5 * 60 * 60 * SECOND;
+    answers(policy, 5_000);
+    expect(policy.limit).toBeGreaterThan(64);
+  });
+
   test.each(["overloaded", "timed_out"] as const)("does not move for one %s", (signal) => {
     const policy = new AdaptiveConcurrency(BOUNDS);
     while (policy.limit < 64) answers(policy, 1);
