@@ -1,6 +1,6 @@
 /** A batch as a server shows it, and as people read it. A server that is no batchd leaves out what only batchd adds. */
 import { isFinal } from "../batch/status.ts";
-import type { BatchObject } from "../contract/batch.ts";
+import { type BatchObject, MAX_LISTED_FAULTS } from "../contract/batch.ts";
 import { printable } from "../printable.ts";
 import { say, styled } from "../terminal/terminal.ts";
 import { count, date, lines } from "./words.ts";
@@ -131,5 +131,7 @@ export function faultLines({ errors }: ShownBatch): string[] {
     return `  ${at}: ${message} (${code})`;
   });
   const hidden = faults.length - shown.length;
-  return hidden > 0 ? [...shown, `  and ${count(hidden)} more`] : shown;
+  if (hidden === 0) return shown;
+  const atLeast = faults.length < MAX_LISTED_FAULTS ? "" : "at least ";
+  return [...shown, `  and ${atLeast}${count(hidden)} more`];
 }

@@ -36,6 +36,9 @@ export const BATCH_ENDPOINTS = [
 export const BatchEndpoint = z.enum(BATCH_ENDPOINTS);
 export type BatchEndpoint = z.infer<typeof BatchEndpoint>;
 
+/** A failed batch lists this many faults of its input at most. The input may have more. */
+export const MAX_LISTED_FAULTS = 100;
+
 const BatchError = z
   .object({
     code: z.string(),

@@ -5,10 +5,11 @@
 import type { Batch, Fault } from "../batch/batch.ts";
 import { parseTemplate } from "../batch/template.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
+import { MAX_LISTED_FAULTS } from "../contract/batch.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 import { LineFiller } from "./filled-line.ts";
-import { type IntakeLimits, MAX_FAULTS } from "./input-reading.ts";
+import type { IntakeLimits } from "./input-reading.ts";
 import { type LinesOfSource, linesOfSource } from "./source-lines.ts";
 
 /** A line up to this size takes no room in the budget of memory. */
@@ -54,7 +55,7 @@ export class DerivedLines {
           : await this.#filler.fill(line);
       if (!filled.ok) {
         this.faults.push({ ...filled.fault, line: number });
-        if (this.faults.length === MAX_FAULTS) return;
+        if (this.faults.length === MAX_LISTED_FAULTS) return;
       } else if (this.faults.length === 0) {
         for (const piece of [...filled.pieces, NEWLINE]) {
           this.bytes += piece.length;

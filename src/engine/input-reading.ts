@@ -1,7 +1,7 @@
 /**
  * One pass over the lines of an input file: checks each line, plans its chunk, and gives the verdict on the file.
  *
- * It must keep no line: memory holds the custom ids, the plan and the first `MAX_FAULTS` faults. `intake.ts` reads the
+ * It must keep no line: memory holds the custom ids, the plan and the first `MAX_LISTED_FAULTS` faults. `intake.ts` reads the
  * bytes and records the verdict.
  */
 import type { Batch, Duplicates, Fault, LineMark, StoredFile } from "../batch/batch.ts";
@@ -19,13 +19,11 @@ import type { InputSummary } from "../batch/run-summary.ts";
 import type { SplitLine } from "../batch/split.ts";
 import { estimateInputTokens } from "../batch/token-estimate.ts";
 import { truncate } from "../batch/truncate.ts";
+import { MAX_LISTED_FAULTS } from "../contract/batch.ts";
 import type { BatchPlan } from "../store/validation.ts";
 import { parsedLine } from "./parsed-line.ts";
 import { firstWithBody } from "./repeated-lines.ts";
 import type { ServedModels } from "./served-models.ts";
-
-/** The number of faults that a failed batch lists. */
-export const MAX_FAULTS = 100;
 
 export interface IntakeLimits extends FileLimits {
   readonly chunk: ChunkLimits;
@@ -159,7 +157,8 @@ export class InputReading {
 
   #judge(line: SplitLine, fault: LineFault | null): void {
     if (fault !== null) {
-      if (this.#faults.length < MAX_FAULTS) this.#faults.push({ ...fault, line: line.number });
+      if (this.#faults.length < MAX_LISTED_FAULTS)
+        this.#faults.push({ ...fault, line: line.number });
     } else if (this.#faults.length === 0) {
       this.#plan(line);
     }

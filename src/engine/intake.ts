@@ -1,7 +1,7 @@
 /**
  * Validates a batch: reads its input once, as a stream, and checks and plans every line.
  *
- * One bad line fails the batch, and every bad line is reported (the first `MAX_FAULTS` of them). Memory is bounded by
+ * One bad line fails the batch, and every bad line is reported (the first `MAX_LISTED_FAULTS` of them). Memory is bounded by
  * the longest line, the custom ids and the plan. The verdict is one guarded commit, so it changes nothing when the
  * batch was cancelled, or its lease was lost, during the read.
  */

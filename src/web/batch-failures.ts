@@ -1,10 +1,8 @@
 /** Shows what is wrong with a batch: the faults of its input, and the lines that have failed. */
-import type { BatchObject } from "../contract/batch.ts";
+import { type BatchObject, MAX_LISTED_FAULTS } from "../contract/batch.ts";
 import { formatCount, formatPercent } from "./format.ts";
 import { html, untrusted } from "./html.ts";
 import type { Part } from "./page.ts";
-
-const MAX_FAULTS = 100;
 
 /** The faults for which the input was refused. */
 export function faultsPart({ errors }: BatchObject): Part {
@@ -14,13 +12,18 @@ export function faultsPart({ errors }: BatchObject): Part {
     id: "faults",
     html: html`<section id="faults" class="card" aria-labelledby="faults-title">
 <h2 id="faults-title">The input was refused</h2>
-<p>${faults.length === 1 ? "One fault" : `${formatCount(faults.length)} faults`}. Correct the file, upload it again and create a new batch.</p>
+<p>${countOf(faults.length)}. Correct the file, upload it again and create a new batch.</p>
 <div class="scroll" tabindex="0" role="region" aria-label="Faults of the input"><table>
 <thead><tr><th scope="col" class="number">Line</th><th scope="col">Fault</th><th scope="col" class="middle">Code</th></tr></thead>
-<tbody>${faults.slice(0, MAX_FAULTS).map(({ line, message, code }) => html`<tr><td class="number">${line === null ? "–" : formatCount(line)}</td><td class="wrap">${untrusted(message, 1000)}</td><td class="middle"><code>${untrusted(code, 64)}</code></td></tr>`)}</tbody>
+<tbody>${faults.map(({ line, message, code }) => html`<tr><td class="number">${line === null ? "–" : formatCount(line)}</td><td class="wrap">${untrusted(message, 1000)}</td><td class="middle"><code>${untrusted(code, 64)}</code></td></tr>`)}</tbody>
 </table></div>
 </section>`,
   };
+}
+
+function countOf(faults: number): string {
+  if (faults === 1) return "One fault";
+  return faults < MAX_LISTED_FAULTS ? `${faults} faults` : `The first ${faults} faults`;
 }
 
 export function failuresPart({

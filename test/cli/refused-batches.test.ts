@@ -49,3 +49,15 @@ test("a batch that failed has no results, and what an output file holds is kept"
   });
   expect(readFileSync(output, "utf8")).toBe("an earlier answer\n");
 });
+
+test("faults that a failed batch does not list any more are said to be more", async () => {
+  const input = fileOf("faults.jsonl", [...chatLines(1), ...Array<string>(150).fill("{}")]);
+  const failed = await batchd("submit", input, "--wait");
+  expect([failed.code, failed.stderr]).toEqual([
+    4,
+    expect.stringContaining("and at least 80 more"),
+  ]);
+  const headers = { accept: "text/html" };
+  const page = await fetch(`${service.url}/batches/${failed.stdout.trim()}`, { headers });
+  expect(await page.text()).toContain("<p>The first 100 faults.");
+});

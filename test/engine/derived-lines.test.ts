@@ -1,7 +1,7 @@
 /** A derived input has a line for each line of its source, or none at all and the faults. */
 import { expect, test } from "vitest";
+import { MAX_LISTED_FAULTS } from "../../src/contract/batch.ts";
 import { DerivedLines } from "../../src/engine/derived-lines.ts";
-import { MAX_FAULTS } from "../../src/engine/input-reading.ts";
 import { MemoryBudget } from "../../src/resources/memory-budget.ts";
 import { openBlobFolder } from "../support/blob-folder.ts";
 import { aBatch } from "../support/store-builders.ts";
@@ -57,9 +57,9 @@ test("behind the first fault nothing is written, and further faults are gathered
 });
 
 test("no more faults are gathered than a batch lists", async () => {
-  const bodies = Array.from({ length: 2 * MAX_FAULTS }, () => ({}));
+  const bodies = Array.from({ length: 2 * MAX_LISTED_FAULTS }, () => ({}));
   const { lines } = await derive(bodies, { y: "{{input.x}}" });
   expect(lines.faults.map(({ line }) => line)).toEqual(
-    Array.from({ length: MAX_FAULTS }, (_, i) => i + 1),
+    Array.from({ length: MAX_LISTED_FAULTS }, (_, i) => i + 1),
   );
 });

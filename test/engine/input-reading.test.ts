@@ -3,7 +3,8 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Batch } from "../../src/batch/batch.ts";
 import { LineSplitter } from "../../src/batch/split.ts";
-import { InputReading, MAX_FAULTS, type Verdict } from "../../src/engine/input-reading.ts";
+import { MAX_LISTED_FAULTS } from "../../src/contract/batch.ts";
+import { InputReading, type Verdict } from "../../src/engine/input-reading.ts";
 import { aBatch, aFile } from "../support/store-builders.ts";
 
 const LIMITS = {
@@ -93,7 +94,7 @@ test("a file with bad lines has no plan, and the first faults name their lines i
     const wrong = all.flatMap((code, i) => (code === null ? [] : [{ line: i + 2 }]));
     expect(verdict.ok).toBe(wrong.length === 0);
     if (verdict.ok) return;
-    expect(verdict.faults.map(({ line }) => ({ line }))).toEqual(wrong.slice(0, MAX_FAULTS));
+    expect(verdict.faults.map(({ line }) => ({ line }))).toEqual(wrong.slice(0, MAX_LISTED_FAULTS));
   });
   await fc.assert(property, { numRuns: 20 });
 });
@@ -105,9 +106,9 @@ test("a file without a line is a fault of the file", async () => {
 });
 
 test("no more faults are kept than a batch lists", async () => {
-  const verdict = await verdictOf(Array<string>(2 * MAX_FAULTS).fill("{"));
+  const verdict = await verdictOf(Array<string>(2 * MAX_LISTED_FAULTS).fill("{"));
   expect(verdict.ok ? null : verdict.faults.map(({ line }) => line)).toEqual(
-    Array.from({ length: MAX_FAULTS }, (_, i) => i + 1),
+    Array.from({ length: MAX_LISTED_FAULTS }, (_, i) => i + 1),
   );
 });
 
