@@ -150,7 +150,7 @@ export function budgetForm({ caller }: Asked, { id, x_batchd: own }: BatchObject
   const path = `batches/${id}`;
   // A form that is there keeps what was typed into it. With another budget it is another form.
   return html`<form id="raise-${own.budget}" class="filters" data-path="${path}" data-then="${path}/resume">
-<label>Budget <input name="budget" value="${own.budget}" inputmode="decimal" pattern="[0-9]{1,12}([.][0-9]{1,12})?" required autocomplete="off"></label>
+<label>Budget <input name="budget" value="${own.budget}" inputmode="decimal" pattern="[0-9]{1,12}([.][0-9]{1,12})?" title="Write an amount such as 5.00" required autocomplete="off"></label>
 <span class="buttons"><button>Set and resume</button></span>
 </form>`;
 }

@@ -34,8 +34,8 @@ const heading =
 <form id="new-key" class="card drop">
 <h2>New key</h2>
 <div class="fields">
-<label>Name <input name="name" required pattern="[A-Za-z0-9][A-Za-z0-9._\\-]*" maxlength="64" autocomplete="off" spellcheck="false"></label>
-<label>Project <input name="project" value="${DEFAULT_PROJECT}" required pattern="[A-Za-z0-9][A-Za-z0-9._\\-]*" maxlength="64" autocomplete="off" spellcheck="false"></label>
+<label>Name <input name="name" required pattern="[A-Za-z0-9][A-Za-z0-9._\\-]*" title="Letters, digits, dots, dashes and underscores, beginning with a letter or a digit" maxlength="64" autocomplete="off" spellcheck="false"></label>
+<label>Project <input name="project" value="${DEFAULT_PROJECT}" required pattern="[A-Za-z0-9][A-Za-z0-9._\\-]*" title="Letters, digits, dots, dashes and underscores, beginning with a letter or a digit" maxlength="64" autocomplete="off" spellcheck="false"></label>
 <label>Ends after <select name="days"><option value="">never</option><option value="1">1 day</option><option value="30">30 days</option><option value="90">90 days</option><option value="365">365 days</option></select></label>
 </div>
 <fieldset><legend>May</legend>${SCOPES.map((scope) => html`<label class="check"><input type="checkbox" name="scopes" value="${scope}"${DEFAULT_SCOPES.includes(scope) ? html` checked` : ""}> ${scope}</label>`)}</fieldset>

@@ -80,7 +80,7 @@ const optionsCard = (
 <label>Window <input name="window" value="${DEFAULT_COMPLETION_WINDOW}" autocomplete="off"></label>
 <label><span>Priority <span class="dim">${PRIORITIES.min} to ${PRIORITIES.max}</span></span><input name="priority" type="number" min="${PRIORITIES.min}" max="${PRIORITIES.max}" value="${PRIORITIES.default}"></label>
 <label><span>Sample <span class="dim">lines to run before it pauses</span></span><input name="sample" type="number" min="1" max="1000" placeholder="none"></label>
-<label><span>Budget <span class="dim">pauses before it costs more</span></span><input name="budget" inputmode="decimal" pattern="[0-9]{1,12}([.][0-9]{1,12})?" placeholder="none, or such as 5.00" autocomplete="off"></label>
+<label><span>Budget <span class="dim">pauses before it costs more</span></span><input name="budget" inputmode="decimal" pattern="[0-9]{1,12}([.][0-9]{1,12})?" title="Write an amount such as 5.00" placeholder="none, or such as 5.00" autocomplete="off"></label>
 </div>
 <label><span>Metadata <span class="dim">one key=value a line</span></span><textarea name="metadata" rows="2" spellcheck="false"></textarea></label>
 </section>`;

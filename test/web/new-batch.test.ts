@@ -196,12 +196,12 @@ describe.skipIf(!hasChromium())("a new batch", () => {
     const page = await opened("sample.jsonl", chatLines(1)[0]!);
     await page.getByLabel("Sample").pressSequentially("2e");
     await create(page);
-    await fault(page, "Sample");
+    await fault(page, "Sample: ");
     expect(await batchCount()).toBe(before);
     await page.getByLabel("Sample").fill("");
     await page.getByLabel("Budget").fill("5 euros");
     await create(page);
-    await fault(page, "Budget");
+    await fault(page, "Budget: Write an amount such as 5.00.");
     expect(await batchCount()).toBe(before);
   });
 

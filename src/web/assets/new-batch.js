@@ -257,13 +257,30 @@ async function create() {
   else location.assign(`${document.documentElement.dataset["root"]}batches/${answer.value.id}`);
 }
 
+/**
+ * The first text of its label; a hint may follow.
+ *
+ * @param {HTMLInputElement} field
+ */
+function nameOf({ labels }) {
+  const label = labels?.[0];
+  return (label?.querySelector("span") ?? label)?.firstChild?.textContent?.trim();
+}
+
+/**
+ * The browser does not say which format it has requested.
+ *
+ * @param {HTMLInputElement} field
+ */
+const faultOf = ({ validity, title, validationMessage }) =>
+  validity.patternMismatch ? `${title}.` : validationMessage;
+
 /** @returns {string | null} */
 function problemOf() {
   if (input === null && fieldOf("known") === "") return "Choose a file first.";
   // The value of a number that the browser cannot read is empty, and the batch would run without it.
   const wrong = form.querySelector("input:invalid:not([type=file])");
-  if (wrong instanceof HTMLInputElement)
-    return `${wrong.labels?.[0]?.firstChild?.textContent?.trim()}: ${wrong.validationMessage}`;
+  if (wrong instanceof HTMLInputElement) return `${nameOf(wrong)}: ${faultOf(wrong)}`;
   const pairless = metadataLines().find((line) => line.indexOf("=") < 1);
   if (pairless !== undefined) return `Write metadata as key=value, not as ${visible(pairless)}.`;
   if (input?.kind !== "rows") return null;
