@@ -1,5 +1,5 @@
 /**
- * The answers of the demo model server: fixed texts and a few templates for the topics of `chat.jsonl`. There is no
+ * The answers of the demo model server: fixed texts and a few templates for `chat.jsonl`, `countries.csv` and README.md. There is no
  * model, only enough sense that the answers read like answers.
  */
 import { readFileSync } from "node:fs";
@@ -23,13 +23,15 @@ const TOPICS: readonly Topic[] = [
   { asks: /^Summarise/, answer: (text) => `In short: ${text.split(". ")[0]}.` },
   { asks: /^Explain /, answer: (text) => canned(/^Explain (.+?) to (?:a|an|somebody)\b/, text) },
   { asks: /^Translate into/, answer: (text) => canned(/^Translate into \w+: (.+)$/, text) },
+  { asks: /^What is the capital of/, answer: (text) => canned(/^What is (.+)\?$/, text) },
+  { asks: /^What is \d+ \+ \d+\?/, answer: add },
   { asks: /^(How many|What is) .*\d/, answer: convert },
   { asks: /What can I cook/, answer: suggestDish },
   { asks: /product copy/, answer: praiseProduct },
 ];
 
 const NO_TOPIC =
-  "This demo server has no model behind it and only knows the questions in examples/chat.jsonl.";
+  "This demo server has no model behind it and only knows the questions of the examples.";
 
 export function answerTo(system: string, question: string): string {
   const topic = TOPICS.find(({ asks }) => asks.test(system === "" ? question : system));
@@ -100,6 +102,11 @@ function readInvoice(text: string): string {
     total: Number(total.replaceAll(",", "")),
     currency,
   });
+}
+
+function add(text: string): string {
+  const [, first = "", second = ""] = /(\d+) \+ (\d+)/.exec(text) ?? [];
+  return `${first} + ${second} is ${Number(first) + Number(second)}.`;
 }
 
 const FACTORS: Readonly<Record<string, number>> = {

@@ -60,6 +60,7 @@ test.skipIf(!hasChromium())(
       await tab.getByText("4 of 4 · 100%").waitFor();
       await tab.locator(".head").getByText("completed").waitFor();
       await tab.locator("#lines-rows").getByText("What is the capital of Peru?").waitFor();
+      await tab.locator("#lines-rows").getByText("Lima is the capital of Peru.").waitFor();
       await expect.poll(() => tab.locator("#lines-rows tr").count()).toBe(4);
     } finally {
       await rm(dataDir, { recursive: true, force: true });
