@@ -4,7 +4,7 @@
  */
 import { finished } from "node:stream";
 import { BodyModelReading } from "../batch/body-model.ts";
-import { decodeStart, type Extent, isSame, isStringAt } from "../batch/json.ts";
+import { decodeStart, decodeString, type Extent, isSame, isStringAt } from "../batch/json.ts";
 import { kindAt } from "../batch/json-kind.ts";
 import { allowsModel, type RulesOf } from "../batch/project.ts";
 import { truncate } from "../batch/truncate.ts";
@@ -69,6 +69,9 @@ export class Interactive {
     const { upstreams, defaultModel, rulesOf } = this.#deps;
     const found = await read(new BodyModelReading(), request.body);
     if (!found.ok) throw jsonBodyError();
+    if (found.otherModel !== null) {
+      throw wrongCase(decodeString(request.body, found.otherModel));
+    }
     const named = modelNamedIn(request.body, found.model);
     const model = named ?? request.deployment ?? defaultModel();
     if (model === null) {
@@ -155,6 +158,11 @@ function withoutChallenge(result: ProxyResult): ProxyResult {
   const about = { reason: "credentials", status: UNAUTHORIZED, requestId: null } as const;
   return { kind: "refused", ...about, detail: "status 401 for this model", said: "", body: null };
 }
+
+const wrongCase = (name: string) =>
+  new PublicError("unknown_parameter", `Unknown parameter: '${name}'. The model is in 'model'.`, {
+    param: name,
+  });
 
 const modelNotAllowed = (project: string, model: string) =>
   new PublicError(

@@ -2,7 +2,7 @@
  * Finds the model in a request body and the length that it allows for its answer, and checks in the same pass that the
  * body is one JSON object in UTF-8.
  */
-import { type Extent, indexOfKey, isObjectAt, quoted } from "./json.ts";
+import { type Extent, indexOfKey, isInOtherCase, isObjectAt, quoted } from "./json.ts";
 import { JsonScan, type Member } from "./json-scan.ts";
 import { skipSpace } from "./json-tokens.ts";
 import type { Reading } from "./reading.ts";
@@ -11,9 +11,17 @@ import { Utf8Check } from "./utf8.ts";
 
 const MODEL_KEY = quoted(["model"]);
 
-/** `model` is null for a body without one. The last of several equal keys counts, as it does in lines. */
+/**
+ * `model` is null for a body without one. The last of several equal keys counts, as it does in lines. `otherModel` is a key
+ * that is `model` but for its case.
+ */
 export type BodyModel =
-  | { readonly ok: true; readonly model: Extent | null; readonly answerTokens: number }
+  | {
+      readonly ok: true;
+      readonly model: Extent | null;
+      readonly otherModel: Extent | null;
+      readonly answerTokens: number;
+    }
   | { readonly ok: false };
 
 export class BodyModelReading implements Reading<BodyModel> {
@@ -22,11 +30,13 @@ export class BodyModelReading implements Reading<BodyModel> {
   #checkedBytes = 0;
   #body: Buffer = Buffer.alloc(0);
   #model: Extent | null = null;
+  #otherModel: Extent | null = null;
   #allowed = { ...NOTHING_SAID };
 
   begin(body: Buffer): void {
     this.#body = body;
     this.#model = null;
+    this.#otherModel = null;
     this.#allowed = { ...NOTHING_SAID };
     this.#utf8 = new Utf8Check();
     this.#checkedBytes = 0;
@@ -44,13 +54,19 @@ export class BodyModelReading implements Reading<BodyModel> {
     const body = this.#body;
     const isObject = isObjectAt(body, skipSpace(body, 0, body.length));
     if (!this.#scan.isValid || !this.#utf8.isValid || !isObject) return { ok: false };
-    return { ok: true, model: this.#model, answerTokens: answerTokensOf(this.#allowed) };
+    const answerTokens = answerTokensOf(this.#allowed);
+    return { ok: true, model: this.#model, otherModel: this.#otherModel, answerTokens };
   }
 
   #take(member: Member): void {
     const { keyStart, keyEnd, start, end } = member;
-    if (indexOfKey(this.#body, keyStart, keyEnd, MODEL_KEY) === 0) this.#model = { start, end };
-    else noteMember(this.#allowed, this.#body, member);
+    if (indexOfKey(this.#body, keyStart, keyEnd, MODEL_KEY) === 0) {
+      this.#model = { start, end };
+      return;
+    }
+    const key = { start: keyStart, end: keyEnd };
+    if (isInOtherCase(this.#body, key, "model")) this.#otherModel = key;
+    noteMember(this.#allowed, this.#body, member);
   }
 
   get #isChecked(): boolean {

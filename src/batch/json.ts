@@ -11,6 +11,8 @@ const NOT_FOUND = -1;
 /** The length of an ASCII character in the spelling `\u0061`. */
 const ESCAPE_BYTES = 6;
 const UNICODE_ESCAPE = 0x75;
+/** The bit by which a small ASCII letter differs from its capital. */
+const CASE_BIT = 0x20;
 
 /** Keys to search for, in ASCII, as they stand in the text: `quoted(["model"])` is `["\"model\""]` in bytes. */
 export const quoted = (names: readonly string[]) => names.map((name) => Buffer.from(`"${name}"`));
@@ -80,6 +82,20 @@ function escapedUnit(bytes: Buffer, at: number): number {
     unit = unit * 16 + (digit <= 0x39 ? digit - 0x30 : (digit & 0x0f) + 9);
   }
   return unit;
+}
+
+/**
+ * Whether the string at the extent spells `text`, which has small letters alone, with capitals. Some servers take a key
+ * so spelled for the key, among them those in Go.
+ */
+export function isInOtherCase(bytes: Buffer, { start, end }: Extent, text: string): boolean {
+  const first = bytes[start + 1] as number;
+  if (first !== BACKSLASH && (first | CASE_BIT) !== text.charCodeAt(0)) return false;
+  const length = end - start - 2;
+  if (length > text.length * ESCAPE_BYTES) return false;
+  if (length !== text.length && !hasEscape(bytes, start, end)) return false;
+  const spelled = decodeString(bytes, { start, end });
+  return spelled !== text && spelled.toLowerCase() === text;
 }
 
 export function hasEscape(bytes: Buffer, start: number, end: number): boolean {

@@ -6,6 +6,7 @@ import { type AcceptedModel, FileModels, type ModelRules } from "./file-models.t
 import { beginsWithMark } from "./first-line.ts";
 import {
   decodeStart,
+  decodeString,
   type Extent,
   isArrayAt,
   isObjectAt,
@@ -213,6 +214,10 @@ export class LineChecker {
     if (line.body === null) return missing("body");
     if (!isObjectAt(bytes, line.body.start)) {
       return wrongType("body", "an object", kindAt(bytes, line.body));
+    }
+    if (line.otherModel !== null) {
+      const name = `body.${decodeString(bytes, line.otherModel)}`;
+      return invalidRequest(`Unknown parameter: '${name}'. The model is in 'body.model'.`, name);
     }
     const model = this.#models.read(bytes, line);
     if (model === null) {

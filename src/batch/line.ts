@@ -9,6 +9,7 @@ import {
   decodeStart,
   type Extent,
   indexOfKey,
+  isInOtherCase,
   isObjectAt,
   isSame,
   isStringAt,
@@ -26,6 +27,8 @@ export interface ParsedLine extends AllowedAnswer {
   readonly url: Extent | null;
   readonly body: Extent | null;
   readonly model: Extent | null;
+  /** A key of the body that is `model` but for its case. */
+  readonly otherModel: Extent | null;
   readonly stream: Extent | null;
   readonly messages: Extent | null;
   readonly input: Extent | null;
@@ -46,7 +49,14 @@ const MAX_MEMBER_NUMBERS = 4 * 256;
 
 type BodyParts = Pick<
   ParsedLine,
-  "model" | "stream" | "messages" | "input" | "inputCommaCount" | "members" | keyof AllowedAnswer
+  | "model"
+  | "otherModel"
+  | "stream"
+  | "messages"
+  | "input"
+  | "inputCommaCount"
+  | "members"
+  | keyof AllowedAnswer
 >;
 type Draft<Parts> = { -readonly [Part in keyof Parts]: Parts[Part] };
 type BodyDraft = Draft<BodyParts> & { members: number[] };
@@ -54,6 +64,7 @@ type BodyDraft = Draft<BodyParts> & { members: number[] };
 // Each line makes one of these. A spread would take a tenth of the time of validation.
 const emptyBody = (): BodyDraft => ({
   model: null,
+  otherModel: null,
   stream: null,
   messages: null,
   input: null,
@@ -103,6 +114,7 @@ export class LineReading implements Reading<ParsedLine | null> {
       url: this.#url,
       body: this.#body,
       model: inBody.model,
+      otherModel: inBody.otherModel,
       stream: inBody.stream,
       messages: inBody.messages,
       input: inBody.input,
@@ -144,11 +156,17 @@ export class LineReading implements Reading<ParsedLine | null> {
       parts.inputCommaCount = commaCount;
     } else {
       if (key === 1) parts.stream = { start, end };
-      else noteMember(parts, this.#bytes, member);
+      else this.#noteOther(parts, member);
       if (parts.members.length < MAX_MEMBER_NUMBERS) {
         parts.members.push(keyStart, keyEnd, start, end);
       }
     }
+  }
+
+  #noteOther(parts: BodyDraft, member: Member): void {
+    const key = { start: member.keyStart, end: member.keyEnd };
+    if (isInOtherCase(this.#bytes, key, "model")) parts.otherModel = key;
+    noteMember(parts, this.#bytes, member);
   }
 }
 

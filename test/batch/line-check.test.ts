@@ -19,6 +19,28 @@ test("a good line has no fault", () => {
   expect(faultOf({ extra: [1, { a: null }], ...good })).toBeNull();
 });
 
+test.each([
+  ["Model", "Model"],
+  ["MODEL", "MODEL"],
+  ["mod\\u0045l", "modEl"],
+  ["\\u004d\\u004f\\u0044\\u0045\\u004c", "MODEL"],
+])("a body with the key %s, which servers in Go take for the model, is refused", (key, name) => {
+  const bodies = [`{"model":"m","${key}":"x","messages":[]}`, `{"${key}":"x","model":"m"}`];
+  for (const body of bodies) {
+    const line = JSON.stringify(withBody("BODY")).replace('"BODY"', body);
+    expect(faultOf(line)).toEqual({
+      code: "invalid_request",
+      message: `Unknown parameter: 'body.${name}'. The model is in 'body.model'.`,
+      param: `body.${name}`,
+    });
+  }
+});
+
+test("keys that only resemble the model, or stand elsewhere, are no fault", () => {
+  const others = { Models: 1, mode: 1, metadata: { Model: 1 }, Modem: 1, "m\u00f6del": 1, M: 1 };
+  expect(faultOf({ ...withBody({ ...good.body, ...others }), extra: { Model: 1 } })).toBeNull();
+});
+
 describe("a line that is not one JSON object is invalid_json_line", () => {
   const fault = {
     code: "invalid_json_line",

@@ -244,6 +244,19 @@ describe("a request is refused before it goes out", () => {
     },
   );
 
+  test("when it has a second model, in other letters, which a server in Go would take", async () => {
+    const before = upstream.total;
+    for (const name of ["Model", "MODEL"]) {
+      const answer = await client.ask({ ...CHAT, [name]: "another" });
+      expect(answer.status).toBe(400);
+      expect((await wireOf(answer)).error).toMatchObject({
+        code: "unknown_parameter",
+        param: name,
+      });
+    }
+    expect(upstream.total).toBe(before);
+  });
+
   test("when its body is compressed", async () => {
     const headers = { "content-encoding": "gzip" };
     const init = { method: "POST", headers, body: gzipSync(JSON.stringify(CHAT)) };
