@@ -1,11 +1,12 @@
 /**
- * Nothing that many clients ask for at once about very many batches keeps the event loop for long. A real server, as in
- * `event-loop.test.ts`.
+ * Neither what many clients ask for at once, nor what a server reads again after a change, keeps the event loop for long. A real
+ * server, as in `event-loop.test.ts`.
  */
 import { mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { expect, test } from "vitest";
+import { ProjectSettings } from "../src/contract/project.ts";
 import { forAllTests } from "./support/for-all-tests.ts";
 import { temporaryFolder } from "./support/store-builders.ts";
 import { AGAIN, MAX_TURN_MS, startWatched } from "./support/watched-server.ts";
@@ -17,11 +18,12 @@ const METADATA = Object.fromEntries(
   Array.from({ length: 16 }, (_, n) => [`key-${n}`, '"'.repeat(512)]),
 );
 
+const numbers =
+  "with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < ?)";
+
 /** Open batches that send nothing, and some that have ended. */
 function insertBatches(dataDir: string): void {
   const db = new Database(join(dataDir, "batchd.sqlite"));
-  const numbers =
-    "with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < ?)";
   const columns = "id, project, endpoint, input_file_id, status, created_at_ms, expires_at_ms";
   db.prepare(
     `${numbers} insert into batches (${columns}, in_progress_at_ms, paused_at_ms, pause_reason, total_count)
@@ -53,6 +55,49 @@ test(
       expect(await response.json()).toMatchObject({ data: [], has_more: false });
     });
     await Promise.all(lists);
+    expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+  },
+);
+
+const OPERATOR = { name: "operator", key: "operator-key", scopes: ["admin"] };
+
+function insertProjectsAndKeys(dataDir: string): void {
+  const db = new Database(join(dataDir, "batchd.sqlite"));
+  const rules = ProjectSettings.parse({ quotas: { tokens_per_day: 1, cost_per_month: "1" } });
+  db.prepare(
+    `${numbers} insert into projects (name, rules, created_at_ms, changed_at_ms)
+     select 'project-' || n, ?, 1, 1 from numbers`,
+  ).run(10_000, JSON.stringify(rules));
+  db.prepare(
+    `${numbers} insert into api_keys (id, project, name, scopes, digest, created_at_ms)
+     select 'key_' || n, 'project-1', 'name', '["read"]', ?, 1 from numbers`,
+  ).run(100_000, "0".repeat(64));
+  db.close();
+}
+
+test(
+  "no turn of the event loop is long for a new key beside 100,000, or for a change of one of 10,000 projects",
+  AGAIN,
+  async () => {
+    const dataDir = await mkdtemp(join(folder, "data-"));
+    await using empty = await startWatched(dataDir, []);
+    await empty.server.kill("SIGTERM");
+    insertProjectsAndKeys(dataDir);
+    await using watched = await startWatched(dataDir, [], { auth: { keys: [OPERATOR] } });
+    const longestTurnMs = await watched.watch();
+    const make = async (what: string, body: object) => {
+      const response = await fetch(`${watched.url}/v1/admin/${what}`, {
+        method: "POST",
+        headers: { authorization: `Bearer ${OPERATOR.key}`, "content-type": "application/json" },
+        body: JSON.stringify(body),
+      });
+      expect(response.status).toBe(200);
+      return response.json();
+    };
+    const { key } = (await make("keys", { name: "new", project: "project-2" })) as { key: string };
+    await make("projects", { name: "project-3", quotas: { tokens_per_day: 2 } });
+    const headers = { authorization: `Bearer ${key}` };
+    expect((await fetch(`${watched.url}/v1/files`, { headers })).status).toBe(200);
     expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
   },
 );

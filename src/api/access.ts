@@ -13,6 +13,7 @@ import type { Clock } from "../clock.ts";
 import { DEFAULT_PROJECT } from "../contract/key.ts";
 import { DEFAULT_SCOPES, type Scope } from "../contract/scope.ts";
 import { loop, Nudge } from "../loop.ts";
+import { inSlices } from "../resources/time-slice.ts";
 import type { KeyId, KeyInForce, KeysInForce } from "../store/keys.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
@@ -211,13 +212,18 @@ export class Access {
     const { store, clock } = this.#deps;
     const startedAtMs = clock.elapsedMs();
     const found = await store.findKeysInForce(this.#mark);
-    if (found !== null) this.#take(found);
+    if (found !== null) await this.#take(found);
     this.#readAtMs = startedAtMs;
   }
 
-  #take({ isKeyRequired, keys, mark }: KeysInForce): void {
+  /** A key never changes, so one that is known already stays as it is. */
+  async #take({ isKeyRequired, keys, mark }: KeysInForce): Promise<void> {
+    const stored = new Map<KeyId, KnownKey>();
+    for await (const group of inSlices(keys)) {
+      for (const key of group) stored.set(key.id, this.#stored.get(key.id) ?? known(key));
+    }
     this.#isKeyRequired = isKeyRequired;
-    this.#stored = new Map(keys.map((key) => [key.id, known(key)]));
+    this.#stored = stored;
     this.#mark = mark;
   }
 }

@@ -10,6 +10,8 @@ import type { Clock } from "../clock.ts";
 import type { ProjectSettings } from "../contract/project.ts";
 import { PublicError } from "../errors.ts";
 import { loop, Nudge } from "../loop.ts";
+import { OneByOne } from "../one-by-one.ts";
+import { inSlices } from "../resources/time-slice.ts";
 import type { Page } from "../store/page.ts";
 import type { ProjectQuery, ProjectStore, StoredProject } from "../store/projects.ts";
 import type { Log } from "../telemetry/log.ts";
@@ -31,6 +33,7 @@ export class Projects {
   readonly #deps: ProjectsDeps;
   readonly #nudge = new Nudge();
   readonly #end = new AbortController();
+  readonly #readings = new OneByOne<"rules">();
   #looping: Promise<void> = Promise.resolve();
   #rules: ReadonlyMap<string, ProjectRules> = new Map();
   /** The projects whose data is being deleted. */
@@ -125,11 +128,22 @@ export class Projects {
     await this.#read();
   }
 
-  async #read(): Promise<void> {
-    const found = await this.#deps.store.findProjects();
-    const inForce = found.filter(({ deletedAtMs }) => deletedAtMs === null);
-    this.#rules = new Map(inForce.map(({ name, rules }) => [name, rulesFrom(rules)]));
-    this.#deleted = found.filter(({ deletedAtMs }) => deletedAtMs !== null).map(({ name }) => name);
+  /** An older reading never replaces a newer one. */
+  #read(): Promise<void> {
+    return this.#readings.run("rules", () => this.#readNow());
+  }
+
+  async #readNow(): Promise<void> {
+    const rules = new Map<string, ProjectRules>();
+    const deleted: string[] = [];
+    for await (const group of inSlices(await this.#deps.store.findProjects())) {
+      for (const project of group) {
+        if (project.deletedAtMs !== null) deleted.push(project.name);
+        else rules.set(project.name, rulesFrom(project.rules));
+      }
+    }
+    this.#rules = rules;
+    this.#deleted = deleted;
     const nowMs = this.#deps.clock.elapsedMs();
     for (const name of this.#deleted) this.#seenDeletedAtMs.set(name, nowMs);
   }

@@ -6,6 +6,9 @@ import type { Id, UntrustedId } from "../batch/batch.ts";
 import type { Scope } from "../contract/scope.ts";
 import type { Page } from "./page.ts";
 
+/** One commit records the uses of so many keys. A statement takes some 30,000 values. */
+export const USES_PAGE = 500;
+
 export type KeyId = Id<"key">;
 
 export interface StoredKey {

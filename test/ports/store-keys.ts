@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import type { UntrustedId } from "../../src/batch/batch.ts";
 import type { NewKey } from "../../src/store/keys.ts";
+import { ROWS_PAGE } from "../../src/store/page.ts";
 import { at, NOW_MS, PROJECT } from "../support/store-builders.ts";
 import type { OpenStore } from "./opened-store.ts";
 
@@ -82,6 +83,18 @@ export function testKeys(open: OpenStore): void {
     }
   });
 
+  test("keys in force are read whole, however many they are", async () => {
+    const { store } = await open();
+    const keys = Array.from({ length: ROWS_PAGE + 1 }, () => aKey());
+    for (let from = 0; from < keys.length; from += 100) {
+      const some = keys.slice(from, from + 100);
+      await Promise.all(some.map((key) => store.insertKeyUnlessDeleted(key)));
+    }
+    const found = (await store.findKeysInForce(null))?.keys.map(({ id }) => id) ?? [];
+    expect(found).toHaveLength(keys.length);
+    expect(new Set(found)).toEqual(new Set(keys.map(({ id }) => id)));
+  });
+
   test("lists come newest first, page by page", async () => {
     const { store } = await open();
     const keys = [aKey(), aKey(), aKey()];
@@ -98,7 +111,8 @@ export function testKeys(open: OpenStore): void {
     const [used, unused] = [aKey(), aKey()];
     await store.insertKeyUnlessDeleted(used);
     await store.insertKeyUnlessDeleted(unused);
-    await at(store, NOW_MS + 5).recordKeyUses([used.id, aKey().id]);
+    const others = Array.from({ length: 66_000 }, () => aKey().id);
+    await at(store, NOW_MS + 5).recordKeyUses([...others, used.id]);
     const page = await store.listKeys({ limit: 10, after: null });
     expect(page?.data.map(({ lastUsedAtMs }) => lastUsedAtMs)).toEqual([null, NOW_MS + 5]);
   });

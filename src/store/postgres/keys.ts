@@ -1,12 +1,33 @@
 /** Keys that were made at run time, and the requests of projects. */
 import type { UntrustedId } from "../../batch/batch.ts";
-import type { KeyId, KeyQuery, KeysInForce, NewKey, StoredKey } from "../keys.ts";
-import { type Page, pageOf } from "../page.ts";
+import {
+  type KeyId,
+  type KeyInForce,
+  type KeyQuery,
+  type KeysInForce,
+  type NewKey,
+  type StoredKey,
+  USES_PAGE,
+} from "../keys.ts";
+import { inPages, type Page, pageOf, ROWS_PAGE } from "../page.ts";
 import { allowanceOf, MINUTE_MS, type RequestAllowance } from "../quotas.ts";
 import { OF_INSTALLATION } from "../tombstones.ts";
 import { apiKeys, keyRequirement, projects, requestCounts, signingKeys } from "./access-schema.ts";
-import type { Database } from "./database.ts";
-import { and, desc, eq, gt, inArray, isNotNull, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
+import type { Database, Db } from "./database.ts";
+import {
+  and,
+  asc,
+  desc,
+  eq,
+  gt,
+  inArray,
+  isNotNull,
+  isNull,
+  lt,
+  or,
+  type SQL,
+  sql,
+} from "./drizzle.ts";
 import { sendNudge } from "./nudges.ts";
 import { lockKeys } from "./project-locks.ts";
 import { leaveTombstones, placeOf } from "./tombstones.ts";
@@ -14,6 +35,21 @@ import { leaveTombstones, placeOf } from "./tombstones.ts";
 /** Converts the id as the column would, because a client may have put anything into it. */
 const isKey = (id: UntrustedId<"key">): SQL => sql`${apiKeys.id} = ${sql.param(id, apiKeys.id)}`;
 const isInForce = (now: SQL) => or(isNull(apiKeys.expiresAtMs), gt(apiKeys.expiresAtMs, now));
+
+const readInForce = (db: Db, after: number, now: SQL) =>
+  db
+    .select({
+      sequence: apiKeys.sequence,
+      id: apiKeys.id,
+      name: apiKeys.name,
+      project: apiKeys.project,
+      scopes: apiKeys.scopes,
+      digest: apiKeys.digest,
+    })
+    .from(apiKeys)
+    .where(and(isInForce(now), gt(apiKeys.sequence, after)))
+    .orderBy(asc(apiKeys.sequence))
+    .limit(ROWS_PAGE);
 
 export class PostgresKeys {
   readonly #db: Database;
@@ -66,7 +102,10 @@ export class PostgresKeys {
     });
   }
 
-  /** A key is never changed, and numbers are never used again, so count and last number tell every change. */
+  /**
+   * A key is never changed, and numbers are never used again, so count and last number tell every change. They are read first, so
+   * that a change between two pages makes another mark.
+   */
   findInForce(mark: string | null, now: SQL): Promise<KeysInForce | null> {
     return this.#db.read(async (db) => {
       const [found] = await db
@@ -76,7 +115,12 @@ export class PostgresKeys {
         .from(apiKeys)
         .where(isInForce(now));
       if (found === undefined || found.mark === mark) return null;
-      const keys = await db.select().from(apiKeys).where(isInForce(now));
+      const keys: KeyInForce[] = [];
+      for (let after: number | undefined = 0; after !== undefined; ) {
+        const page = await readInForce(db, after, now);
+        keys.push(...page);
+        after = page[ROWS_PAGE - 1]?.sequence;
+      }
       return { isKeyRequired: !found.mark.startsWith("0/"), keys, mark: found.mark };
     });
   }
@@ -104,12 +148,11 @@ export class PostgresKeys {
   }
 
   async recordUses(ids: readonly KeyId[], now: SQL): Promise<void> {
-    await this.#db.change((db) =>
-      db
-        .update(apiKeys)
-        .set({ lastUsedAtMs: now })
-        .where(inArray(apiKeys.id, [...ids])),
-    );
+    for (const page of inPages(ids, USES_PAGE)) {
+      await this.#db.change((db) =>
+        db.update(apiKeys).set({ lastUsedAtMs: now }).where(inArray(apiKeys.id, page)),
+      );
+    }
   }
 
   agreeOnSigningKey(purpose: string, fresh: string): Promise<string> {

@@ -1,5 +1,5 @@
 /** Projects that were made at run time, and the deletion of all data of a project. */
-import { type Page, pageOf } from "../page.ts";
+import { type Page, pageOf, ROWS_PAGE } from "../page.ts";
 import {
   DEFAULT_RULES,
   DELETION_MS,
@@ -12,7 +12,7 @@ import { apiKeys, interactiveSlots, projects, requestCounts } from "./access-sch
 import { isDeleted, isListed, isPendingUpload } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { PostgresDeleting } from "./deleting.ts";
-import { and, asc, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
+import { and, asc, desc, eq, gt, lt, type SQL, sql } from "./drizzle.ts";
 import { files, idempotencyKeys, tombstones, uploads } from "./file-schema.ts";
 import { sendNudge } from "./nudges.ts";
 import { lockKeys } from "./project-locks.ts";
@@ -84,10 +84,24 @@ export class PostgresProjects {
   }
 
   async findAll(): Promise<StoredProject[]> {
-    const rows = await this.#db.read((db) =>
-      db.select().from(projects).orderBy(asc(projects.sequence)),
+    const found: StoredProject[] = [];
+    for (let after: number | undefined = 0; after !== undefined; ) {
+      const rows = await this.#readAfter(after);
+      found.push(...rows.map(projectFromRow));
+      after = rows[ROWS_PAGE - 1]?.sequence;
+    }
+    return found;
+  }
+
+  #readAfter(after: number) {
+    return this.#db.read((db) =>
+      db
+        .select()
+        .from(projects)
+        .where(gt(projects.sequence, after))
+        .orderBy(asc(projects.sequence))
+        .limit(ROWS_PAGE),
     );
-    return rows.map(projectFromRow);
   }
 
   beginDeletingIfPresent(name: string, now: SQL): Promise<boolean> {

@@ -1,12 +1,34 @@
 /** Keys that were made at run time, and the requests of projects. */
 import type { UntrustedId } from "../../batch/batch.ts";
-import type { KeyId, KeyQuery, KeysInForce, NewKey, StoredKey } from "../keys.ts";
-import { type Page, pageOf } from "../page.ts";
+import { timeForMore } from "../../resources/time-slice.ts";
+import {
+  type KeyId,
+  type KeyInForce,
+  type KeyQuery,
+  type KeysInForce,
+  type NewKey,
+  type StoredKey,
+  USES_PAGE,
+} from "../keys.ts";
+import { inPages, type Page, pageOf, ROWS_PAGE } from "../page.ts";
 import { allowanceOf, MINUTE_MS, type RequestAllowance } from "../quotas.ts";
 import { OF_INSTALLATION } from "../tombstones.ts";
 import { apiKeys, keyRequirement, projects, requestCounts, signingKeys } from "./access-schema.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
-import { and, desc, eq, gt, inArray, isNotNull, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
+import {
+  and,
+  asc,
+  desc,
+  eq,
+  gt,
+  inArray,
+  isNotNull,
+  isNull,
+  lt,
+  or,
+  type SQL,
+  sql,
+} from "./drizzle.ts";
 import { leaveTombstones, placeOf } from "./tombstones.ts";
 
 const isKey = (id: UntrustedId<"key">): SQL => sql`${apiKeys.id} = ${id}`;
@@ -61,8 +83,11 @@ export class SqliteKeys {
     });
   }
 
-  /** A key is never changed, and numbers are never used again, so count and last number tell every change. */
-  findInForce(mark: string | null, nowMs: number): KeysInForce | null {
+  /**
+   * A key is never changed, and numbers are never used again, so count and last number tell every change. They are read first, so
+   * that a change between two pages makes another mark.
+   */
+  async findInForce(mark: string | null, nowMs: number): Promise<KeysInForce | null> {
     const [found] = this.#db
       .select({
         mark: sql<string>`(select count(*) from key_requirement) || '/' || count(*) || '/' || coalesce(max(sequence), 0)`,
@@ -71,8 +96,25 @@ export class SqliteKeys {
       .where(isInForce(nowMs))
       .all();
     if (found === undefined || found.mark === mark) return null;
-    const keys = this.#db.select().from(apiKeys).where(isInForce(nowMs)).all();
+    const keys: KeyInForce[] = [];
+    for (let after: number | undefined = 0; after !== undefined; ) {
+      await timeForMore();
+      const page = this.#readInForce(after, nowMs);
+      keys.push(...page);
+      after = page[ROWS_PAGE - 1]?.sequence;
+    }
     return { isKeyRequired: !found.mark.startsWith("0/"), keys, mark: found.mark };
+  }
+
+  #readInForce(after: number, nowMs: number) {
+    const { sequence, id, name, project, scopes, digest } = apiKeys;
+    return this.#db
+      .select({ sequence, id, name, project, scopes, digest })
+      .from(apiKeys)
+      .where(and(isInForce(nowMs), gt(sequence, after)))
+      .orderBy(asc(sequence))
+      .limit(ROWS_PAGE)
+      .all();
   }
 
   /** Needs no sync: a power cut takes a minute at most. */
@@ -97,12 +139,11 @@ export class SqliteKeys {
     return allowanceOf(row?.requestCount ?? null, limit, nowMs);
   }
 
-  recordUses(ids: readonly KeyId[], nowMs: number): void {
-    this.#db
-      .update(apiKeys)
-      .set({ lastUsedAtMs: nowMs })
-      .where(inArray(apiKeys.id, [...ids]))
-      .run();
+  async recordUses(ids: readonly KeyId[], nowMs: number): Promise<void> {
+    for (const page of inPages(ids, USES_PAGE)) {
+      await timeForMore();
+      this.#db.update(apiKeys).set({ lastUsedAtMs: nowMs }).where(inArray(apiKeys.id, page)).run();
+    }
   }
 
   agreeOnSigningKey(purpose: string, fresh: string): string {

@@ -1,6 +1,7 @@
 /** Projects that were made at run time, and the deletion of all data of a project. */
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { type Page, pageOf } from "../page.ts";
+import { timeForMore } from "../../resources/time-slice.ts";
+import { type Page, pageOf, ROWS_PAGE } from "../page.ts";
 import {
   DEFAULT_RULES,
   DELETION_MS,
@@ -13,7 +14,7 @@ import { apiKeys, interactiveSlots, projects, requestCounts } from "./access-sch
 import { isDeleted, isListed, isPendingUpload } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import type { SqliteDeleting } from "./deleting.ts";
-import { and, asc, desc, eq, lt, type SQL, sql } from "./drizzle.ts";
+import { and, asc, desc, eq, gt, lt, type SQL, sql } from "./drizzle.ts";
 import { files, idempotencyKeys, tombstones, uploads } from "./file-schema.ts";
 import { batches, modelUsage, reservations, usageSums } from "./schema.ts";
 import { leaveTombstones, placeOf } from "./tombstones.ts";
@@ -80,13 +81,21 @@ export class SqliteProjects {
     return pageOf(rows, limit, projectFromRow);
   }
 
-  findAll(): StoredProject[] {
-    return this.#db
-      .select()
-      .from(projects)
-      .orderBy(asc(projects.sequence))
-      .all()
-      .map(projectFromRow);
+  async findAll(): Promise<StoredProject[]> {
+    const found: StoredProject[] = [];
+    for (let after: number | undefined = 0; after !== undefined; ) {
+      await timeForMore();
+      const rows = this.#db
+        .select()
+        .from(projects)
+        .where(gt(projects.sequence, after))
+        .orderBy(asc(projects.sequence))
+        .limit(ROWS_PAGE)
+        .all();
+      found.push(...rows.map(projectFromRow));
+      after = rows[ROWS_PAGE - 1]?.sequence;
+    }
+    return found;
   }
 
   beginDeletingIfPresent(name: string, nowMs: number): boolean {
