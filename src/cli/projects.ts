@@ -3,6 +3,7 @@ import type { Command } from "commander";
 import { withJson } from "../client/options.ts";
 import { sleep } from "../clock.ts";
 import type { Overrides } from "../config/overrides.ts";
+import { describeIssue } from "../config/problems.ts";
 import { ProjectEntry } from "../config/projects.ts";
 import { PutProject } from "../contract/project.ts";
 import { presentProject } from "../http/present.ts";
@@ -58,18 +59,19 @@ export function addProjectCommands(program: Command, { withOptions, run, begin }
 async function put(name: string, flags: CreateFlags, opened: Administration): Promise<number> {
   const { projects } = opened;
   const { weight, models, filesExpireAfter, resultsExpireAfter } = flags;
-  const asked = ProjectEntry.safeParse({
+  const entry = {
     name,
     quotas: Object.fromEntries((flags.quota ?? []).map(pairOf)),
     ...(weight !== undefined && { weight }),
     ...(models !== undefined && { models: models.split(",") }),
     ...(filesExpireAfter !== undefined && { files_expire_after: filesExpireAfter }),
     ...(resultsExpireAfter !== undefined && { results_expire_after: resultsExpireAfter }),
-  });
+  };
+  const asked = ProjectEntry.safeParse(entry, { reportInput: true });
   // The schema of the configuration knows units, and the schema of the API the lengths of names.
   const settings = asked.success ? PutProject.safeParse(asked.data) : null;
-  for (const { path, message } of (settings ?? asked).error?.issues ?? []) {
-    complain(`${path.join(".")}: ${message}`);
+  for (const issue of (settings ?? asked).error?.issues ?? []) {
+    for (const problem of describeIssue(issue, ProjectEntry)) complain(problem);
   }
   if (settings?.data === undefined) return FAILED;
   const { name: project, ...rules } = settings.data;

@@ -1,6 +1,6 @@
 /** The schema of an upstream: its address, its models, and its capacity. */
 import { z } from "zod";
-import { httpUrl, int, name, seconds, secret } from "./values.ts";
+import { apiUrl, httpUrl, int, name, seconds, secret } from "./values.ts";
 
 const ModelEntry = z.union(
   [
@@ -108,7 +108,7 @@ export const UpstreamEntry = z
     name: name.describe(
       "Names the upstream in the log and in metrics. Every upstream needs a name of its own.",
     ),
-    base_url: httpUrl.meta({
+    base_url: apiUrl.meta({
       description:
         "Address up to and including `/v1`; batchd appends the rest of the path. With `azure`: the resource.",
       example: "http://localhost:8000/v1",

@@ -82,10 +82,16 @@ export const secret = z
   .string()
   .regex(/^[\x21-\x7e]+$/, "expected printable ASCII without spaces or line breaks");
 
-export const httpUrl = z.url({
-  protocol: /^https?$/,
-  error: "expected an http:// or https:// address, such as http://localhost:8000",
-});
+const addressSuchAs = (example: string) =>
+  z.url({
+    protocol: /^https?$/,
+    error: `expected an http:// or https:// address, such as ${example}`,
+  });
+
+export const httpUrl = addressSuchAs("http://localhost:8000");
+
+/** The address of an API, whose paths most servers have below `/v1`. */
+export const apiUrl = addressSuchAs("http://localhost:8000/v1");
 
 /** An address that everyone may see. */
 export const openHttpUrl = httpUrl.refine((text) => {

@@ -42,8 +42,12 @@ test("a project is made, limited, listed and deleted with its data, and one of t
     expect(refused.stderr).toMatch(/^batchd: The project fixed is in the configuration/);
     expect(refused.code).toBe(1);
   }
-  const wrong = await projects("create", "search", "--quota", "gold=1");
-  expect(wrong).toMatchObject({ code: 1, stderr: expect.stringContaining("gold") });
+  const wrong = await projects("create", "search", "--quota", "file=1", "--quota", "files=x");
+  expect(wrong).toMatchObject({
+    code: 1,
+    stderr:
+      "batchd: quotas.files: expected a number, got a text\nbatchd: quotas.file: unknown key, did you mean files?\n",
+  });
 
   const misspelled = await projects("delete", "serach", "--yes");
   expect(misspelled).toMatchObject({ code: 1, stderr: "batchd: No such project: serach\n" });
