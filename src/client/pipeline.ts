@@ -76,7 +76,7 @@ export async function runPipeline(
       break;
     }
     if (!flags.json) {
-      const verb = known === null ? "created" : "goes on";
+      const verb = known === null ? "created" : isFinal(batch.status) ? "has ended" : "goes on";
       note(`${titleOf(keyed, steps)}: ${printable(batch.id)} ${verb}`);
     }
     chain.push({ keyed, batch });
@@ -208,12 +208,12 @@ async function followChain(chain: readonly Link[], following: Following): Promis
     const hasEnded = isFinal(batch.status);
     last = hasEnded ? batch : await watch(batch.id, session, { json: flags.json === true });
     if (last === null) return EXIT.interrupted;
-    if (flags.json && isFinal(batch.status)) sayJson(last);
+    // A batch that is watched has said what became of it.
+    if (hasEnded && flags.json) sayJson(last);
+    else if (hasEnded) sayEnd(last, session.server);
     const ended = exitCodeOf(last);
     if (ended === EXIT.someLinesFailed) code = ended;
     else if (ended !== EXIT.done) {
-      // A batch that is watched has said why.
-      if (hasEnded && !flags.json) sayEnd(last, session.server);
       note(
         `${titleOf(keyed, steps)} has not completed. To do it again: --from-step ${keyed.number}`,
       );

@@ -94,10 +94,17 @@ test("a run that is killed goes on without a second batch, and a changed step ru
   await ended;
   upstream.release();
   const again = await batchd("pipeline", "run", "steps.yaml", "lines.jsonl");
-  expect(again).toMatchObject({ code: 0, stderr: expect.stringContaining("goes on") });
+  expect(again).toMatchObject({
+    code: 0,
+    stderr: expect.stringMatching(/^step 1 of 2, ask: batch_\w+ (?:goes on|has ended)\n/),
+  });
   expect([(await batches()).length, upstream.total]).toEqual([before + 2, sent + 4]);
   writeFileSync(join(folder, "steps.yaml"), steps("two"));
-  expect(await batchd("pipeline", "run", "steps.yaml", "lines.jsonl")).toMatchObject({ code: 0 });
+  const changed = await batchd("pipeline", "run", "steps.yaml", "lines.jsonl");
+  expect(changed).toMatchObject({ code: 0 });
+  expect(changed.stderr).toMatch(
+    /^step 1 of 2, ask: (batch_\w+) has ended\n.* created\n.*\n\1 completed: 2 of 2 lines\n/,
+  );
   expect([(await batches()).length, upstream.total]).toEqual([before + 3, sent + 6]);
 });
 
