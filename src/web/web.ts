@@ -57,6 +57,10 @@ export function mountWeb(app: Hono<AppEnv>, deps: WebDeps): Web {
     mountPage(app, page, { api, sessions });
     if (page.pollMs !== null) mountEvents(app, page, { api, sessions, live });
   }
+  // People shorten the address of a batch. A program gets the hint that the API is under `/v1`.
+  app.get("/batches", async (c, next) =>
+    asksForHtml(c) ? c.redirect(rootOf(pathOf(c.req.url)), 303) : next(),
+  );
   return live;
 }
 

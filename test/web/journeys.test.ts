@@ -258,6 +258,12 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await chart.getByText(/^\d{4}-\d\d-\d\d \d\d:\d\d$/).waitFor();
   });
 
+  test.each(["/batches", "/batches/"])("the address %s leads to the list", async (path) => {
+    const page = await visit.openPage(path);
+    await page.getByRole("heading", { name: "Batches", exact: true }).waitFor();
+    expect(page.url()).toBe(`${service.url}/`);
+  });
+
   test("a batch whose input was refused waits for no model and no price", async () => {
     const { id } = await service.submit([chatLine("a", "b", { model: "unknown" })]);
     await service.ended(id);
