@@ -55,7 +55,7 @@ ${uploadFields(".jsonl,.csv,.txt,.gz,.zst", "JSONL, also packed, or CSV with a h
 <label for="system">System prompt <span class="dim">optional</span></label>
 <textarea id="system" rows="2"></textarea>
 <h3>The first three lines</h3>
-<div id="lines"></div>
+<div id="first-lines"></div>
 </div>
 </section>`;
 

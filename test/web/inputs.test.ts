@@ -47,7 +47,7 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
   }
 
   async function contents(): Promise<string[]> {
-    const lines = await page.locator("#lines pre").allTextContents();
+    const lines = await page.locator("#first-lines pre").allTextContents();
     return lines.map((line) => JSON.parse(line).body.messages[0].content as string);
   }
 

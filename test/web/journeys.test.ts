@@ -205,6 +205,8 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await page.getByText("Lines 1 to 1").waitFor();
     await page.getByRole("button", { name: "JSON of line 1" }).click();
     const raw = JSON.parse((await page.locator("#raw-text").textContent()) ?? "");
+    // A preview on the page for a new batch is lower.
+    expect((await page.locator("#raw-text").boundingBox())?.height).toBeGreaterThan(300);
     expect([raw.custom_id, raw.status]).toEqual(["line-0", "succeeded"]);
     await page.keyboard.press("Escape");
     await page.getByRole("button", { name: "Show examples" }).click();

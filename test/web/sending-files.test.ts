@@ -26,7 +26,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await page.getByText("There is no column {{city}}.").waitFor();
     await page.getByLabel("Prompt for each row").fill("Capital of {{country}}?");
     await page.getByLabel("Model").fill("test-model");
-    const lines = await page.locator("#lines pre").allTextContents();
+    const lines = await page.locator("#first-lines pre").allTextContents();
     expect(lines.map((line) => JSON.parse(line))).toEqual(
       [
         ["a", "Peru"],

@@ -208,7 +208,7 @@ function showLines() {
     text.textContent = visible(JSON.stringify(lineOf(shortened(row), at + 1, template())));
     return text;
   });
-  find("#lines").replaceChildren(...lines);
+  find("#first-lines").replaceChildren(...lines);
 }
 
 /**
