@@ -23,6 +23,12 @@ export const EXIT_MEANINGS: readonly (readonly [code: number, meaning: string])[
   [EXIT.interrupted, "Ctrl-C; a batch at a server goes on without the command"],
 ];
 
+/** The meanings for a command that waits for no batch. */
+export const SIMPLE_EXIT_MEANINGS: typeof EXIT_MEANINGS = [
+  [EXIT.done, "the command did what it was asked to"],
+  ...EXIT_MEANINGS.filter(([code]) => code === EXIT.error),
+];
+
 /** Returns the exit code for a command that waited for this batch. */
 export function exitCodeOf(batch: ShownBatch): number {
   if (!isFinal(batch.status)) return EXIT.paused;

@@ -3,12 +3,10 @@ import { type Command, InvalidArgumentError, Option } from "commander";
 import { BATCH_ENDPOINTS } from "../contract/batch.ts";
 import type { Finish } from "./asking.ts";
 import type { EstimateFlags, GivenPrice } from "./estimate.ts";
-import { EXIT_MEANINGS } from "./exit-codes.ts";
+import { EXIT, SIMPLE_EXIT_MEANINGS } from "./exit-codes.ts";
 import { addManual } from "./help.ts";
 import { wholeNumber, withJson } from "./options.ts";
 import type { ValidateFlags } from "./validate.ts";
-
-const FAULTS = EXIT_MEANINGS.map(([code]) => code).find((code) => code === 4);
 
 export function addFileChecks(program: Command, finish: Finish): void {
   program.commandsGroup("Input files, without a server:");
@@ -32,7 +30,10 @@ export function addFileChecks(program: Command, finish: Finish): void {
         ["batchd validate questions.jsonl && batchd submit questions.jsonl", "checks first"],
       ],
       asksServer: false,
-      more: `Exit code ${FAULTS} means that the file has faults: a batch of it would fail.`,
+      exitCodes: [
+        ...SIMPLE_EXIT_MEANINGS,
+        [EXIT.failed, "the file has faults: a batch of it would fail"],
+      ],
     },
   ).action((file: string, flags: ValidateFlags) =>
     finish(import("./validate.ts").then(({ validate }) => validate(file, flags))),

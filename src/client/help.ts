@@ -1,6 +1,6 @@
 /** The texts below the options of each help page: examples, exit codes, and the variables of the environment. */
 import type { Command } from "commander";
-import { EXIT_MEANINGS } from "./exit-codes.ts";
+import { EXIT_MEANINGS, SIMPLE_EXIT_MEANINGS } from "./exit-codes.ts";
 
 const row = (name: string, meaning: string) => `  ${name.padEnd(18)}${meaning}`;
 
@@ -14,7 +14,7 @@ const exitCodes = (meanings: typeof EXIT_MEANINGS) =>
 
 const EXIT_CODES = exitCodes(EXIT_MEANINGS);
 
-const SIMPLE_EXIT_CODES = exitCodes(EXIT_MEANINGS.filter(([code]) => code <= 1));
+const SIMPLE_EXIT_CODES = exitCodes(SIMPLE_EXIT_MEANINGS);
 
 const ENVIRONMENT = section("Environment", [
   row("BATCHD_URL", "the server, such as http://127.0.0.1:8080; --url wins"),
