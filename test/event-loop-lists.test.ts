@@ -13,6 +13,8 @@ import { AGAIN, MAX_TURN_MS, startWatched } from "./support/watched-server.ts";
 
 const folder = forAllTests(temporaryFolder("batchd-turns-")).path;
 
+const today = new Date().toISOString().slice(0, 10);
+
 /** As much metadata as a batch may have, each character with an escape in the row. */
 const METADATA = Object.fromEntries(
   Array.from({ length: 16 }, (_, n) => [`key-${n}`, '"'.repeat(512)]),
@@ -35,11 +37,15 @@ function insertBatches(dataDir: string): void {
      select 'batch_e' || n, 'default', '/v1/chat/completions', 'file-x', 'failed', n, n, n, ?
      from numbers`,
   ).run(1_000, JSON.stringify(METADATA));
+  db.prepare(
+    `${numbers} insert into model_usage (batch_id, project, model, day, price, request_count)
+     select 'batch_' || n, 'default', 'm', ?, '["EUR","1000000","1","1","1","0"]', 1 from numbers`,
+  ).run(10_000, today);
   db.close();
 }
 
 test(
-  "no turn of the event loop is long for lists that match none of 100,000 batches, nor for a scrape",
+  "no turn of the event loop is long for lists that match none of 100,000 batches, a scrape, or reports of usage",
   AGAIN,
   async () => {
     const dataDir = await mkdtemp(join(folder, "data-"));
@@ -55,6 +61,11 @@ test(
       expect(await response.json()).toMatchObject({ data: [], has_more: false });
     });
     await Promise.all(lists);
+    const reports = Array.from({ length: 10 }, async () => {
+      const response = await fetch(`${watched.url}/v1/usage?from=${today}`);
+      expect(await response.json()).toMatchObject({ data: [{ requests: 10_000 }] });
+    });
+    await Promise.all(reports);
     expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
   },
 );
