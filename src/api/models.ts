@@ -2,6 +2,7 @@
 import { allowsModel, type RulesOf } from "../batch/project.ts";
 import { truncate } from "../batch/truncate.ts";
 import { PublicError } from "../errors.ts";
+import { inSlices } from "../resources/time-slice.ts";
 import type { UpstreamModel, Upstreams } from "../upstream/upstream.ts";
 
 export class Models {
@@ -17,7 +18,11 @@ export class Models {
   /** Lists the models that the project may use. */
   async list(project: string): Promise<readonly UpstreamModel[]> {
     const rules = this.#rulesOf(project);
-    return (await this.#upstreams.listModels()).filter(({ id }) => allowsModel(rules, id));
+    const allowed: UpstreamModel[] = [];
+    for await (const group of inSlices(await this.#upstreams.listModels())) {
+      allowed.push(...group.filter(({ id }) => allowsModel(rules, id)));
+    }
+    return allowed;
   }
 
   async find(project: string, id: string): Promise<UpstreamModel> {

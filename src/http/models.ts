@@ -1,16 +1,24 @@
 /** The routes of models. */
 import type { Models } from "../api/models.ts";
-import { answerJson } from "./json.ts";
+import { inSlices } from "../resources/time-slice.ts";
+import { countedAnswer } from "./counted-answer.ts";
+import { answerJson, answerJsonText, toAsciiJson } from "./json.ts";
 import { presentModel } from "./present.ts";
 import type { Routes } from "./routes.ts";
 
 /** `servedSinceMs` becomes the creation time of every model, because not all upstreams know theirs. */
 export function mountModels(app: Routes, models: Models, servedSinceMs: number): void {
   app.get("/v1/models", async (c) => {
-    const data = (await models.list(c.get("project"))).map((model) =>
-      presentModel(model, servedSinceMs),
-    );
-    return answerJson(c, { object: "list", data });
+    const items = await countedAnswer(c, async (count) => {
+      const texts: string[] = [];
+      for await (const group of inSlices(await models.list(c.get("project")))) {
+        const text = group.map((model) => toAsciiJson(presentModel(model, servedSinceMs))).join();
+        texts.push(text);
+        await count(text.length);
+      }
+      return texts;
+    });
+    return answerJsonText(c, `{"object":"list","data":[${items.join()}]}`);
   });
 
   // A name may contain slashes, encoded or not.

@@ -7,6 +7,7 @@ import { isDeepStrictEqual } from "node:util";
 import type { SlotShare } from "../batch/slot-share.ts";
 import type { Clock } from "../clock.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
+import { inSlices } from "../resources/time-slice.ts";
 import { TurnBudget } from "../resources/turn-budget.ts";
 import type { Log } from "../telemetry/log.ts";
 import { PeerUpstreams } from "./peer-routes.ts";
@@ -73,8 +74,7 @@ class ConfiguredUpstreams implements Upstreams {
   }
 
   async listModels(): Promise<UpstreamModel[]> {
-    const own = await listModels(this.#router, [...this.#targets.values()]);
-    const models = new Map(own.map((model) => [model.id, model]));
+    const models = await listModels(this.#router, [...this.#targets.values()]);
     for (const peer of this.#peers.values()) {
       for (const model of peer.models) if (!models.has(model.id)) models.set(model.id, model);
     }
@@ -210,16 +210,22 @@ class ConfiguredUpstreams implements Upstreams {
 }
 
 /** Lists the models, listed names first. A name that several targets have stands once, for the first of them. */
-async function listModels(router: Router, targets: readonly Target[]): Promise<UpstreamModel[]> {
+/** A server may list 100,000 models, so they are gathered in slices. */
+async function listModels(
+  router: Router,
+  targets: readonly Target[],
+): Promise<Map<string, UpstreamModel>> {
   const models = new Map<string, UpstreamModel>();
   for (const [id, { targets: names }] of router.listed) {
     models.set(id, { id, ownedBy: names[0] ?? "" });
   }
   for (const { name, listing } of await listingsOf(targets.filter((each) => each.servesAnyModel))) {
     const ids = listing.kind === "listed" ? listing.ids : [];
-    for (const id of ids) if (!models.has(id)) models.set(id, { id, ownedBy: name });
+    for await (const group of inSlices(ids)) {
+      for (const id of group) if (!models.has(id)) models.set(id, { id, ownedBy: name });
+    }
   }
-  return [...models.values()];
+  return models;
 }
 
 const listingsOf = (targets: readonly Target[]): Promise<TargetModels[]> =>
