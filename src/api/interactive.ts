@@ -6,6 +6,7 @@ import { finished } from "node:stream";
 import { BodyModelReading } from "../batch/body-model.ts";
 import { decodeStart, decodeString, type Extent, isSame, isStringAt } from "../batch/json.ts";
 import { kindAt } from "../batch/json-kind.ts";
+import { secondModel } from "../batch/line-check.ts";
 import { allowsModel, type RulesOf } from "../batch/project.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
@@ -70,7 +71,9 @@ export class Interactive {
     const found = await read(new BodyModelReading(), request.body);
     if (!found.ok) throw jsonBodyError();
     if (found.otherModel !== null) {
-      throw wrongCase(decodeString(request.body, found.otherModel));
+      const param = decodeString(request.body, found.otherModel);
+      const code = param === "model" ? "invalid_value" : "unknown_parameter";
+      throw new PublicError(code, secondModel(param, "model"), { param });
     }
     const named = modelNamedIn(request.body, found.model);
     const model = named ?? request.deployment ?? defaultModel();
@@ -158,11 +161,6 @@ function withoutChallenge(result: ProxyResult): ProxyResult {
   const about = { reason: "credentials", status: UNAUTHORIZED, requestId: null } as const;
   return { kind: "refused", ...about, detail: "status 401 for this model", said: "", body: null };
 }
-
-const wrongCase = (name: string) =>
-  new PublicError("unknown_parameter", `Unknown parameter: '${name}'. The model is in 'model'.`, {
-    param: name,
-  });
 
 const modelNotAllowed = (project: string, model: string) =>
   new PublicError(

@@ -2,7 +2,7 @@
  * Finds the model in a request body and the length that it allows for its answer, and checks in the same pass that the
  * body is one JSON object in UTF-8.
  */
-import { type Extent, indexOfKey, isInOtherCase, isObjectAt, quoted } from "./json.ts";
+import { type Extent, indexOfKey, isInOtherCase, isObjectAt, isOther, quoted } from "./json.ts";
 import { JsonScan, type Member } from "./json-scan.ts";
 import { skipSpace } from "./json-tokens.ts";
 import type { Reading } from "./reading.ts";
@@ -12,8 +12,7 @@ import { Utf8Check } from "./utf8.ts";
 const MODEL_KEY = quoted(["model"]);
 
 /**
- * `model` is null for a body without one. The last of several equal keys counts, as it does in lines. `otherModel` is a key
- * that is `model` but for its case.
+ * `model` is null for a body without one. `otherModel` is a key that names another one, as in lines.
  */
 export type BodyModel =
   | {
@@ -60,11 +59,13 @@ export class BodyModelReading implements Reading<BodyModel> {
 
   #take(member: Member): void {
     const { keyStart, keyEnd, start, end } = member;
+    const key = { start: keyStart, end: keyEnd };
     if (indexOfKey(this.#body, keyStart, keyEnd, MODEL_KEY) === 0) {
-      this.#model = { start, end };
+      const model = { start, end };
+      if (isOther(this.#body, this.#model, model)) this.#otherModel = key;
+      this.#model = model;
       return;
     }
-    const key = { start: keyStart, end: keyEnd };
     if (isInOtherCase(this.#body, key, "model")) this.#otherModel = key;
     noteMember(this.#allowed, this.#body, member);
   }

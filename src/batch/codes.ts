@@ -14,7 +14,7 @@ export const FAULT_CODES = {
   invalid_method: "The `method` is not `POST`.",
   invalid_url: "The `url` is not the endpoint of the batch, with or without its `/v1`.",
   invalid_request:
-    "The body lacks its `model` and there is no default, or has one with capitals (`Model`), or a chat lacks its `messages`; without a line: the input file is missing or has another purpose than `batch`.",
+    "The body lacks its `model` and there is no default, or names a second one (`model` again with another value, or `Model`), or a chat lacks its `messages`; without a line: the input file is missing or has another purpose than `batch`.",
   streaming_unsupported: "The body asks for `stream: true`.",
   model_not_found:
     "No upstream serves the model, or its name is longer than 1,024 bytes; without a line: the default model of the batch.",

@@ -41,6 +41,10 @@ export function isSame(bytes: Uint8Array, start: number, end: number, text: Buff
   return true;
 }
 
+/** Whether the bytes at two extents differ; false without a first one. */
+export const isOther = (bytes: Buffer, first: Extent | null, { start, end }: Extent): boolean =>
+  first !== null && !isSame(bytes, start, end, bytes.subarray(first.start, first.end));
+
 /**
  * Whether the string at the extent spells `text` with escapes. `text` is ASCII and has its quotes. The comparison
  * stops at the first difference and allocates nothing: a file may have millions of such keys.

@@ -105,6 +105,15 @@ const mismatchedModel = (model: string): LineFault => ({
   param: "body.model",
 });
 
+/**
+ * Says why a body is refused that names a second model by the key `name`. Servers differ in which of the two they take, so a
+ * project could reach a model that it may not use.
+ */
+export const secondModel = (name: string, param: string): string =>
+  name === param
+    ? `Duplicate parameter: '${name}' has two values.`
+    : `Unknown parameter: '${name}'. The model is in '${param}'.`;
+
 const inQuotes = (text: string) => Buffer.from(JSON.stringify(text));
 const POST = inQuotes("POST");
 const EMPTY = inQuotes("");
@@ -217,7 +226,7 @@ export class LineChecker {
     }
     if (line.otherModel !== null) {
       const name = `body.${decodeString(bytes, line.otherModel)}`;
-      return invalidRequest(`Unknown parameter: '${name}'. The model is in 'body.model'.`, name);
+      return invalidRequest(secondModel(name, "body.model"), name);
     }
     const model = this.#models.read(bytes, line);
     if (model === null) {

@@ -11,6 +11,7 @@ import {
   indexOfKey,
   isInOtherCase,
   isObjectAt,
+  isOther,
   isSame,
   isStringAt,
   quoted,
@@ -27,7 +28,7 @@ export interface ParsedLine extends AllowedAnswer {
   readonly url: Extent | null;
   readonly body: Extent | null;
   readonly model: Extent | null;
-  /** A key of the body that is `model` but for its case. */
+  /** A key of the body that names another model: `model` again, with another value, or `model` but for its case. */
   readonly otherModel: Extent | null;
   readonly stream: Extent | null;
   readonly messages: Extent | null;
@@ -149,8 +150,13 @@ export class LineReading implements Reading<ParsedLine | null> {
     this.#inMember ??= emptyBody();
     const parts = this.#inMember;
     const key = indexOfKey(this.#bytes, keyStart, keyEnd, BODY_KEYS);
-    if (key === 0) parts.model = { start, end };
-    else if (key === 2) parts.messages = { start, end };
+    if (key === 0) {
+      const model = { start, end };
+      if (isOther(this.#bytes, parts.model, model)) {
+        parts.otherModel = { start: keyStart, end: keyEnd };
+      }
+      parts.model = model;
+    } else if (key === 2) parts.messages = { start, end };
     else if (key === 3) {
       parts.input = { start, end };
       parts.inputCommaCount = commaCount;

@@ -36,6 +36,23 @@ test.each([
   }
 });
 
+test.each(['"model":"x"', '"mod\\u0065l":"x"', '"model":null'])(
+  "a body with two models is refused, as servers differ in which they take: %s",
+  (other) => {
+    for (const members of [`"model":"m",${other}`, `${other},"model":"m"`]) {
+      const line = JSON.stringify(withBody("BODY")).replace('"BODY"', `{${members},"messages":[]}`);
+      expect(faultOf(line)).toEqual({
+        code: "invalid_request",
+        message: "Duplicate parameter: 'body.model' has two values.",
+        param: "body.model",
+      });
+    }
+    const body = `{"model":"m","messages":[],"model":"m"}`;
+    const line = JSON.stringify(withBody("BODY")).replace('"BODY"', body);
+    expect(faultOf(line)).toBeNull();
+  },
+);
+
 test("keys that only resemble the model, or stand elsewhere, are no fault", () => {
   const others = { Models: 1, mode: 1, metadata: { Model: 1 }, Modem: 1, "m\u00f6del": 1, M: 1 };
   expect(faultOf({ ...withBody({ ...good.body, ...others }), extra: { Model: 1 } })).toBeNull();

@@ -257,6 +257,17 @@ describe("a request is refused before it goes out", () => {
     expect(upstream.total).toBe(before);
   });
 
+  test("when it has two models, of which a server may take the first", async () => {
+    const before = upstream.total;
+    const answer = await client.post(
+      "/v1/chat/completions",
+      '{"model":"another","messages":[],"model":"m"}',
+    );
+    expect(answer.status).toBe(400);
+    expect((await wireOf(answer)).error).toMatchObject({ code: "invalid_value", param: "model" });
+    expect(upstream.total).toBe(before);
+  });
+
   test("when its body is compressed", async () => {
     const headers = { "content-encoding": "gzip" };
     const init = { method: "POST", headers, body: gzipSync(JSON.stringify(CHAT)) };
