@@ -3,11 +3,11 @@
  * forces. Targets differ in what they accept, and clients must not have to know it. Every byte that the rules do not
  * touch stays as the client wrote it.
  *
- * The rules apply to the fields at the top of the body only. The last of several equal keys counts, so a forced value
- * replaces every one of them, up to a thousand. A body without rules is not read at all; a body with rules is read
- * once.
+ * The rules apply to the fields at the top of the body only. Servers differ in which of several equal keys they take, the
+ * first or the last, and some take keys in any case. So a forced value replaces every one of them: the first one, and up to
+ * a thousand of the last. A body without rules is not read at all; a body with rules is read once.
  */
-import { decodeString, isObjectAt, isSame, isSpelled } from "./json.ts";
+import { decodeString, isInOtherCase, isObjectAt, isSame, isSpelled } from "./json.ts";
 import { JsonScan, type Member } from "./json-scan.ts";
 import { skipSpace } from "./json-tokens.ts";
 import type { Reading } from "./reading.ts";
@@ -42,7 +42,7 @@ interface Edit {
 
 const NOT_FOUND = -1;
 const MODEL_KEY = Buffer.from('"model"');
-/** A body may repeat a key a million times. Only the last one counts, so the first ones may stay as they are. */
+/** A body may repeat a key a million times. No server takes one in the middle, so those may stay as they are. */
 const MAX_EDITS = 1_000;
 /** A client may escape each UTF-16 unit of a name, which takes six bytes. */
 const SPELLED_BYTES_PER_UNIT = 6;
@@ -56,7 +56,10 @@ export class BodyRewriting implements Reading<Buffer> {
   readonly #forcedCount: number;
   readonly #scan = new JsonScan(1, (member) => this.#take(member));
   #body: Buffer = Buffer.alloc(0);
-  /** The edits of each field, because the repetitions of one must leave those of another alone. */
+  /**
+   * The edits of each field, because the repetitions of one must leave those of another alone. Behind them are the edits of
+   * the same fields in another case.
+   */
   #edits: Edit[][] = [];
   #seen: boolean[] = [];
   /** The place for another member, and whether the object is empty so far. */
@@ -95,23 +98,33 @@ export class BodyRewriting implements Reading<Buffer> {
     return this.#copy?.result ?? this.#body;
   }
 
-  #take({ keyStart, keyEnd, start, end }: Member): void {
-    const body = this.#body;
-    const index = indexOfField(body, { keyStart, keyEnd }, this.#fields);
-    if (index !== NOT_FOUND) {
+  #take(member: Member): void {
+    const index = indexOfField(this.#body, member, this.#fields);
+    if (index === NOT_FOUND) this.#takeInOtherCase(member);
+    else {
       this.#seen[index] = true;
-      const { text } = this.#fields[index] as Field;
-      const isForced = index < this.#forcedCount;
-      if (isForced && !isSame(body, start, end, text)) this.#edit(index, { start, end, text });
+      if (index < this.#forcedCount) this.#force(index, this.#fields[index] as Field, member);
     }
-    this.#end = { at: end, isEmpty: false };
+    this.#end = { at: member.end, isEmpty: false };
   }
 
-  #edit(index: number, edit: Edit): void {
-    const edits = this.#edits[index] ?? [];
-    this.#edits[index] = edits;
-    edits.push(edit);
-    if (edits.length === 2 * MAX_EDITS) edits.splice(0, MAX_EDITS);
+  #takeInOtherCase(member: Member): void {
+    const key = { start: member.keyStart, end: member.keyEnd };
+    for (let i = 0; i < this.#forcedCount; i++) {
+      const field = this.#fields[i] as Field;
+      if (field.isPlain && isInOtherCase(this.#body, key, field.name)) {
+        this.#force(this.#fields.length + i, field, member);
+        return;
+      }
+    }
+  }
+
+  #force(place: number, { text }: Field, { start, end }: Member): void {
+    if (isSame(this.#body, start, end, text)) return;
+    const edits = this.#edits[place] ?? [];
+    this.#edits[place] = edits;
+    edits.push({ start, end, text });
+    if (edits.length === 2 * MAX_EDITS) edits.splice(1, MAX_EDITS);
   }
 
   #allEdits(): readonly Edit[] {

@@ -13,6 +13,7 @@ const ESCAPE_BYTES = 6;
 const UNICODE_ESCAPE = 0x75;
 /** The bit by which a small ASCII letter differs from its capital. */
 const CASE_BIT = 0x20;
+const FIRST_NON_ASCII = 0x80;
 
 /** Keys to search for, in ASCII, as they stand in the text: `quoted(["model"])` is `["\"model\""]` in bytes. */
 export const quoted = (names: readonly string[]) => names.map((name) => Buffer.from(`"${name}"`));
@@ -89,17 +90,28 @@ function escapedUnit(bytes: Buffer, at: number): number {
 }
 
 /**
- * Whether the string at the extent spells `text`, which has small letters alone, with capitals. Some servers take a key
- * so spelled for the key, among them those in Go.
+ * Whether the string at the extent spells `text`, which is ASCII, in another case. Some servers take a key so spelled for
+ * the key, among them those in Go. They also take a long s and the sign of Kelvin for letters.
  */
 export function isInOtherCase(bytes: Buffer, { start, end }: Extent, text: string): boolean {
-  const first = bytes[start + 1] as number;
-  if (first !== BACKSLASH && (first | CASE_BIT) !== text.charCodeAt(0)) return false;
   const length = end - start - 2;
-  if (length > text.length * ESCAPE_BYTES) return false;
-  if (length !== text.length && !hasEscape(bytes, start, end)) return false;
+  if (length < text.length || length > text.length * ESCAPE_BYTES) return false;
+  const first = bytes[start + 1] as number;
+  const isPlain = first < FIRST_NON_ASCII && first !== BACKSLASH;
+  if (isPlain && (first | CASE_BIT) !== (text.charCodeAt(0) | CASE_BIT)) return false;
+  if (length !== text.length && isPlainAscii(bytes, start, end)) return false;
   const spelled = decodeString(bytes, { start, end });
-  return spelled !== text && spelled.toLowerCase() === text;
+  return spelled !== text && withoutCase(spelled) === withoutCase(text);
+}
+
+const withoutCase = (text: string) => text.toUpperCase().toLowerCase();
+
+function isPlainAscii(bytes: Buffer, start: number, end: number): boolean {
+  for (let at = start; at < end; at++) {
+    const byte = bytes[at] as number;
+    if (byte === BACKSLASH || byte >= FIRST_NON_ASCII) return false;
+  }
+  return true;
 }
 
 export function hasEscape(bytes: Buffer, start: number, end: number): boolean {

@@ -189,7 +189,7 @@ export const UpstreamEntry = z
     }),
     extra_body: bodyFields.default({}).meta({
       description:
-        "Fields that the body of every request gets. They replace fields of the same name.",
+        "Fields that the body of every request gets. They replace fields of the same name, in any case.",
       type_text: "mapping",
       example: "{ service_tier: flex }",
     }),

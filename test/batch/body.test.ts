@@ -51,6 +51,21 @@ describe("extra fields", () => {
     expect(rewritten.startsWith('{"store":false,"model":')).toBe(true);
     expect(JSON.parse(rewritten)).toEqual({ store: false, model: "u", p: 1 });
   });
+
+  test.each(["Max_Tokens", "max_to\u212aens", "max_token\u017f", "MAX\\u005ftokens"])(
+    "replace one in other letters, which servers in Go take for the field: %s",
+    (key) => {
+      const extra = fields({ max_tokens: 5 });
+      expect(rewrite(`{"${key}":9,"max_tokens":8,"${key}":7}`, { extra })).toBe(
+        `{"${key}":5,"max_tokens":5,"${key}":5}`,
+      );
+      expect(rewrite(`{"${key}":9}`, { extra })).toBe(`{"${key}":5,"max_tokens":5}`);
+      const like = '{"max-tokens":9,"max_token":9,"Min_tokens":9,"x":{"Max_tokens":9}';
+      expect(rewrite(`${like}}`, { extra })).toBe(`${like},"max_tokens":5}`);
+      const defaults = fields({ max_tokens: 5 });
+      expect(rewrite(`{"${key}":9}`, { defaults })).toBe(`{"${key}":9,"max_tokens":5}`);
+    },
+  );
 });
 
 describe("a body stays the same buffer", () => {
@@ -61,21 +76,23 @@ describe("a body stays the same buffer", () => {
     expect(() => rewriteBody(body, { ...NOTHING, model: "m" })).toThrow("not a JSON object");
   });
 
-  test("in front of the last thousand places of a field that stands in more of them", () => {
+  test("between the first place of a field and the last thousand", () => {
     const places = '"model":"m",'.repeat(5_000);
     const written = rewrite(`{${places}"n":1}`, { model: "u" });
     expect(JSON.parse(written)).toEqual({ model: "u", n: 1 });
-    expect(written).toMatch(/^\{"model":"m",.*"model":"u","n":1\}$/);
+    expect(written).toMatch(/^\{"model":"u","model":"m",.*"model":"u","n":1\}$/);
   });
 });
 
+const OTHER_CASES = ["Model", "N", "\u017ftop", "STOP"];
 const NAMES = ["model", "n", "stop", "__proto__", "constructor", 'a"b', "a\\b", "é", "\ud800", ""];
 const name = fc.constantFrom(...NAMES);
+const anyCase = fc.constantFrom(...NAMES, ...OTHER_CASES);
 const valueText = jsonText.filter(isReadBack).map((text) => text.trim());
 /** A key as some program may write it: with needless escapes. */
 const keyText = fc.oneof(
   stringText.filter(isReadBack),
-  fc.tuple(name, fc.infiniteStream(fc.boolean())).map(([text, dice]) => {
+  fc.tuple(anyCase, fc.infiniteStream(fc.boolean())).map(([text, dice]) => {
     const units = Array.from({ length: text.length }, (_, i) => text.charCodeAt(i));
     const written = units.map((unit) =>
       dice.next().value === true
@@ -96,6 +113,7 @@ const rules = fc.record({
 });
 
 const own = (value: object, key: string) => Object.getOwnPropertyDescriptor(value, key)?.value;
+const withoutCase = (text: string) => text.toUpperCase().toLowerCase();
 const parse = (text: string) => JSON.parse(text) as object;
 
 test("means to JSON.parse what the rules say, and is otherwise the object that it was", () => {
@@ -106,10 +124,20 @@ test("means to JSON.parse what the rules say, and is otherwise the object that i
       expect(isJson(Buffer.from(result))).toBe(true);
       const after = parse(result);
       const names = new Set([...Object.keys(before), ...NAMES]);
+      const all = new Map([
+        ...(model === null ? [] : [["model", JSON.stringify(model)] as const]),
+        ...extra,
+      ]);
+      const inOtherCase = (key: string) =>
+        NAMES.includes(key)
+          ? undefined
+          : [...all].find(([field]) => /^[a-z]+$/.test(field) && field === withoutCase(key))?.[1];
       expect(Object.keys(after).filter((key) => !names.has(key))).toEqual([]);
       for (const key of names) {
         const forced =
-          extra.get(key) ?? (Object.hasOwn(before, key) ? undefined : defaults.get(key));
+          extra.get(key) ??
+          inOtherCase(key) ??
+          (Object.hasOwn(before, key) ? undefined : defaults.get(key));
         const expected =
           key === "model" && model !== null
             ? model
