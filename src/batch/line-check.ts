@@ -8,15 +8,14 @@ import {
   decodeStart,
   decodeString,
   type Extent,
-  isArrayAt,
   isObjectAt,
   isSame,
   isSpelled,
   isStringAt,
 } from "./json.ts";
 import { kindAt } from "./json-kind.ts";
-import { skipSpace } from "./json-tokens.ts";
 import { type ParsedLine, parseLine } from "./line.ts";
+import { textCountAt } from "./token-estimate.ts";
 import { truncate } from "./truncate.ts";
 
 /** Returns whether a string value equals `text`, which is ASCII and has its quotes. */
@@ -29,18 +28,9 @@ const NULL = Buffer.from("null");
 const isLiteral = (bytes: Buffer, part: Extent | null, literal: Buffer) =>
   part !== null && isSame(bytes, part.start, part.end, literal);
 
-/**
- * Counts the texts that an `input` asks to embed. A text and a list of tokens count as one. A list of texts, or of
- * lists of tokens, counts by its elements. The upstream refuses any other value.
- */
-function countInputs(bytes: Buffer, { input, inputCommaCount }: ParsedLine): number {
-  if (input === null) return 0;
-  const { start, end } = input;
-  if (!isArrayAt(bytes, start)) return 1;
-  const first = skipSpace(bytes, start + 1, end);
-  const isList = isStringAt(bytes, first) || isArrayAt(bytes, first);
-  return isList ? inputCommaCount + 1 : 1;
-}
+/** Counts the texts that an `input` asks to embed. */
+const countInputs = (bytes: Buffer, { input, inputCommaCount }: ParsedLine): number =>
+  input === null ? 0 : textCountAt(bytes, { ...input, commaCount: inputCommaCount });
 
 const isMissing = (bytes: Buffer, part: Extent | null) =>
   part === null || isLiteral(bytes, part, NULL);

@@ -72,6 +72,7 @@ const emptyBody = (): BodyDraft => ({
   inputCommaCount: 0,
   members: [],
   choiceCount: NOTHING_SAID.choiceCount,
+  promptCount: NOTHING_SAID.promptCount,
   maxTokens: NOTHING_SAID.maxTokens,
 });
 
@@ -122,6 +123,7 @@ export class LineReading implements Reading<ParsedLine | null> {
       inputCommaCount: inBody.inputCommaCount,
       members: inBody.members,
       choiceCount: inBody.choiceCount,
+      promptCount: inBody.promptCount,
       maxTokens: inBody.maxTokens,
     };
   }

@@ -5,9 +5,9 @@
  *
  * The scan that reads a request anyway notes the length, so that a long body costs no second pass.
  */
-import { indexOfKey, quoted } from "./json.ts";
+import { indexOfKey, isArrayAt, isStringAt, quoted } from "./json.ts";
 import type { Member } from "./json-scan.ts";
-import { isDigit } from "./json-tokens.ts";
+import { isDigit, skipSpace } from "./json-tokens.ts";
 
 /** The usual ratio for English text and the JSON around it. */
 const BYTES_PER_TOKEN = 4;
@@ -16,9 +16,19 @@ const USUAL_ANSWER_TOKENS = 256;
 /** A request that allows more has no limit in mind: no answer is as long. */
 const MAX_ANSWER_TOKENS = 1_000_000;
 const MAX_CHOICES = 128;
+const MAX_PROMPTS = 100_000;
 
-const KEYS = quoted(["n", "max_completion_tokens", "max_tokens", "max_output_tokens"]);
+const KEYS = quoted([
+  "n",
+  "best_of",
+  "prompt",
+  "max_completion_tokens",
+  "max_tokens",
+  "max_output_tokens",
+]);
 const CHOICES = 0;
+const CANDIDATES = 1;
+const PROMPT = 2;
 const NOT_FOUND = -1;
 const DIGIT_0 = 0x30;
 /** A longer number has no limit in mind. A line has room for one of many megabytes, which would take long to read. */
@@ -26,30 +36,50 @@ const MAX_COUNT_BYTES = 32;
 
 /** What a request allows for its answer. */
 export interface AllowedAnswer {
+  /** The answers to one prompt. Those of `best_of` that are not chosen are paid for, too. */
   readonly choiceCount: number;
+  /** A completion may have a list of prompts, each of which gets an answer of its own. */
+  readonly promptCount: number;
   /** The largest maximum that the request sets; 0 when it sets none. */
   readonly maxTokens: number;
 }
 
-export const NOTHING_SAID: AllowedAnswer = { choiceCount: 1, maxTokens: 0 };
+export const NOTHING_SAID: AllowedAnswer = { choiceCount: 1, promptCount: 1, maxTokens: 0 };
 
 /** Notes a member of a body, which may be one of those that limit the answer. */
 export function noteMember(
   allowed: { -readonly [Key in keyof AllowedAnswer]: AllowedAnswer[Key] },
   body: Buffer,
-  { keyStart, keyEnd, start, end }: Member,
+  member: Member,
 ): void {
+  const { keyStart, keyEnd, start, end } = member;
   const key = indexOfKey(body, keyStart, keyEnd, KEYS);
-  if (key === CHOICES) allowed.choiceCount = countAt(body, start, end) ?? 1;
+  if (key === CHOICES || key === CANDIDATES) {
+    allowed.choiceCount = Math.max(allowed.choiceCount, countAt(body, start, end) ?? 1);
+  } else if (key === PROMPT) allowed.promptCount = textCountAt(body, member);
   else if (key !== NOT_FOUND) {
     allowed.maxTokens = Math.max(allowed.maxTokens, countAt(body, start, end) ?? 0);
   }
 }
 
 /** Returns the estimate of the answer. */
-export const answerTokensOf = ({ choiceCount, maxTokens }: AllowedAnswer): number =>
-  Math.min(maxTokens || USUAL_ANSWER_TOKENS, MAX_ANSWER_TOKENS) *
-  Math.min(choiceCount, MAX_CHOICES);
+export const answerTokensOf = (allowed: AllowedAnswer): number =>
+  Math.min(allowed.maxTokens || USUAL_ANSWER_TOKENS, MAX_ANSWER_TOKENS) *
+  Math.min(allowed.choiceCount, MAX_CHOICES) *
+  Math.min(allowed.promptCount, MAX_PROMPTS);
+
+/**
+ * Counts the texts in the value of a prompt or an input. A text and a list of tokens count as one. A list of texts, or of
+ * lists of tokens, counts by its elements. The upstream refuses any other value.
+ */
+export function textCountAt(
+  body: Buffer,
+  { start, end, commaCount }: Pick<Member, "start" | "end" | "commaCount">,
+): number {
+  if (!isArrayAt(body, start)) return 1;
+  const first = skipSpace(body, start + 1, end);
+  return isStringAt(body, first) || isArrayAt(body, first) ? commaCount + 1 : 1;
+}
 
 /** Returns the estimate of the input alone, which enqueued tokens are counted by. */
 export const estimateInputTokens = (bodyBytes: number): number =>

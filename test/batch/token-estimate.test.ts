@@ -42,6 +42,18 @@ describe("the tokens that a request may cost", () => {
     }
   });
 
+  test.each([
+    [{ prompt: ["a", "b", "c"], max_tokens: 10 }, 30],
+    [{ prompt: [[1, 2], [3]], max_tokens: 10, n: 2 }, 40],
+    [{ prompt: [1, 2, 3], max_tokens: 10 }, 10],
+    [{ prompt: "a, b", max_tokens: 10 }, 10],
+    [{ prompt: [], max_tokens: 10 }, 10],
+    [{ prompt: "a", max_tokens: 10, n: 2, best_of: 5 }, 50],
+    [{ prompt: "a", max_tokens: 10, best_of: 5, n: 2 }, 50],
+  ])("are those of the answers to all prompts, with the candidates: %j", (body, answer) => {
+    expect(estimate(body)).toBe(promptTokens(body) + answer);
+  });
+
   test("take no maximum from inside a value, and see an escaped key", () => {
     const nested = { ...prompt, metadata: { max_tokens: 5_000, n: 9 } };
     expect(estimate(nested) - promptTokens(nested)).toBe(estimate(prompt) - promptTokens(prompt));
@@ -63,7 +75,16 @@ const request = fc.record(
 
 const jsonObject = fc
   .dictionary(
-    fc.constantFrom("n", "max_tokens", "max_completion_tokens", "max_output_tokens", "model", "a"),
+    fc.constantFrom(
+      "n",
+      "best_of",
+      "prompt",
+      "max_tokens",
+      "max_completion_tokens",
+      "max_output_tokens",
+      "model",
+      "a",
+    ),
     fc.oneof(count, fc.jsonValue()),
   )
   .map((object) => JSON.stringify(object));
