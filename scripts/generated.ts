@@ -1,6 +1,6 @@
 /**
  * Writes the generated files, and removes snapshots of schemas that a newer one replaces. With `--check` it writes
- * nothing, and fails for a file that is out of date.
+ * nothing, and fails for a file that is out of date or replaced.
  */
 import { existsSync, globSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -34,6 +34,7 @@ const pathOf = (name: string) => join(ROOT, name);
 const isInStep = (name: string, text: string) =>
   existsSync(pathOf(name)) && readFileSync(pathOf(name), "utf8") === text;
 
+const replaced = oldSnapshots();
 const stale = Object.entries(GENERATED)
   .map(([name, generate]) => ({ name, text: generate() }))
   .filter(({ name, text }) => !isInStep(name, text));
@@ -42,9 +43,12 @@ if (process.argv.includes("--check")) {
   for (const { name } of stale) {
     console.error(`${name} is out of step with the code: run \`npm run generate\``);
   }
-  process.exitCode = stale.length === 0 ? 0 : 1;
+  for (const name of replaced) {
+    console.error(`${name} has a newer one beside it: run \`npm run generate\``);
+  }
+  process.exitCode = stale.length + replaced.length === 0 ? 0 : 1;
 } else {
-  for (const name of oldSnapshots()) rmSync(pathOf(name));
+  for (const name of replaced) rmSync(pathOf(name));
   for (const { name, text } of stale) {
     writeFileSync(pathOf(name), text);
     console.log(`wrote ${name}`);
