@@ -22,7 +22,6 @@ import { truncate } from "./truncate.ts";
 const says = (bytes: Buffer, { start, end }: Extent, text: Buffer): boolean =>
   isSame(bytes, start, end, text) || isSpelled(bytes, start, end, text);
 
-const TRUE = Buffer.from("true");
 const NULL = Buffer.from("null");
 
 const isLiteral = (bytes: Buffer, part: Extent | null, literal: Buffer) =>
@@ -225,7 +224,7 @@ export class LineChecker {
     if (this.#endpoint === "/v1/chat/completions" && isMissing(bytes, line.messages)) {
       return invalidRequest("Messages parameter is required.", "body.messages");
     }
-    if (isLiteral(bytes, line.stream, TRUE)) {
+    if (line.asksToStream) {
       return {
         code: "streaming_unsupported",
         message: `${ENDPOINT_TITLES[this.#endpoint]}: Streaming is not supported in the Batch API.`,

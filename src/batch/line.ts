@@ -30,7 +30,8 @@ export interface ParsedLine extends AllowedAnswer {
   readonly model: Extent | null;
   /** A key of the body that names another model: `model` again, with another value, or `model` but for its case. */
   readonly otherModel: Extent | null;
-  readonly stream: Extent | null;
+  /** Whether the body asks for a stream, at least at servers that take keys in any case. */
+  readonly asksToStream: boolean;
   readonly messages: Extent | null;
   readonly input: Extent | null;
   /** The number of commas between the elements of `input`, where it is an array. */
@@ -44,6 +45,7 @@ export interface ParsedLine extends AllowedAnswer {
 
 const LINE_KEYS = quoted(["custom_id", "method", "url", "body"]);
 const BODY_KEYS = quoted(["model", "stream", "messages", "input"]);
+const TRUE = Buffer.from("true");
 
 /** The most numbers that are noted. No API has so many parameters. */
 const MAX_MEMBER_NUMBERS = 4 * 256;
@@ -52,7 +54,7 @@ type BodyParts = Pick<
   ParsedLine,
   | "model"
   | "otherModel"
-  | "stream"
+  | "asksToStream"
   | "messages"
   | "input"
   | "inputCommaCount"
@@ -66,7 +68,7 @@ type BodyDraft = Draft<BodyParts> & { members: number[] };
 const emptyBody = (): BodyDraft => ({
   model: null,
   otherModel: null,
-  stream: null,
+  asksToStream: false,
   messages: null,
   input: null,
   inputCommaCount: 0,
@@ -117,7 +119,7 @@ export class LineReading implements Reading<ParsedLine | null> {
       body: this.#body,
       model: inBody.model,
       otherModel: inBody.otherModel,
-      stream: inBody.stream,
+      asksToStream: inBody.asksToStream,
       messages: inBody.messages,
       input: inBody.input,
       inputCommaCount: inBody.inputCommaCount,
@@ -163,7 +165,7 @@ export class LineReading implements Reading<ParsedLine | null> {
       parts.input = { start, end };
       parts.inputCommaCount = commaCount;
     } else {
-      if (key === 1) parts.stream = { start, end };
+      if (key === 1) parts.asksToStream = this.#isTrue(member);
       else this.#noteOther(parts, member);
       if (parts.members.length < MAX_MEMBER_NUMBERS) {
         parts.members.push(keyStart, keyEnd, start, end);
@@ -174,7 +176,12 @@ export class LineReading implements Reading<ParsedLine | null> {
   #noteOther(parts: BodyDraft, member: Member): void {
     const key = { start: member.keyStart, end: member.keyEnd };
     if (isInOtherCase(this.#bytes, key, "model")) parts.otherModel = key;
+    else if (isInOtherCase(this.#bytes, key, "stream")) parts.asksToStream ||= this.#isTrue(member);
     noteMember(parts, this.#bytes, member);
+  }
+
+  #isTrue({ start, end }: Member): boolean {
+    return isSame(this.#bytes, start, end, TRUE);
   }
 }
 

@@ -36,6 +36,19 @@ test.each([
   }
 });
 
+test.each([
+  '"Stream":true',
+  '"stream":false,"STREAM":true',
+  '"stream":true,"Stream":false',
+  '"\\u017ftream":true',
+])("a body that asks some servers to stream is refused: %s", (members) => {
+  const body = `{"model":"m","messages":[],${members}}`;
+  const line = JSON.stringify(withBody("BODY")).replace('"BODY"', body);
+  expect(faultOf(line)).toMatchObject({ code: "streaming_unsupported", param: "body.stream" });
+  const calm = line.replaceAll("true", "false");
+  expect(faultOf(calm)).toBeNull();
+});
+
 test.each(['"model":"x"', '"mod\\u0065l":"x"', '"model":null'])(
   "a body with two models is refused, as servers differ in which they take: %s",
   (other) => {
