@@ -11,9 +11,7 @@ import { Utf8Check } from "./utf8.ts";
 
 const MODEL_KEY = quoted(["model"]);
 
-/**
- * `model` is null for a body without one. `otherModel` is a key that names another one, as in lines.
- */
+/** `model` is null for a body without one. `otherModel` is a key that names another one, as in lines. */
 export type BodyModel =
   | {
       readonly ok: true;

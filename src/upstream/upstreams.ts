@@ -209,8 +209,10 @@ class ConfiguredUpstreams implements Upstreams {
   }
 }
 
-/** Lists the models, listed names first. A name that several targets have stands once, for the first of them. */
-/** A server may list 100,000 models, so they are gathered in slices. */
+/**
+ * Lists the models, listed names first. A name that several targets have stands once, for the first of them. A target may
+ * list 100,000 models, so they are gathered in slices.
+ */
 async function listModels(
   router: Router,
   targets: readonly Target[],
