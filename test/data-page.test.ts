@@ -1,10 +1,11 @@
 /** The commands and programs of docs/data.md, in their order, as a reader would paste them. */
-import { execFile, spawnSync } from "node:child_process";
+import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
 import { putCommand } from "./support/paste.ts";
+import { hasProgram } from "./support/programs.ts";
 import { startTestService } from "./support/service.ts";
 import { temporaryFolder } from "./support/store-builders.ts";
 import { startUpstream } from "./support/upstream.ts";
@@ -12,15 +13,11 @@ import { startUpstream } from "./support/upstream.ts";
 const PAGE = readFileSync(new URL("../docs/data.md", import.meta.url), "utf8");
 const SHELLS: Readonly<Record<string, string>> = { bash: "bash", python: "python3" };
 
-const hasPython = spawnSync("python3", ["--version"]).status === 0;
-if (!hasPython) console.error("NO PYTHON: docs/data.md was not tried; install python3");
-if (!hasPython && process.env["CI"]) throw new Error("docs/data.md needs python3");
-
 const blocks = [...PAGE.matchAll(/```(bash|python)\n([\s\S]*?)```/g)].map(
   ([, language = "", code = ""]) => ({ language, code }),
 );
 
-test.skipIf(!hasPython)(
+test.skipIf(!hasProgram("python3", "the tests of docs/data.md"))(
   "docs/data.md leads from a table to the same table with answers",
   async () => {
     await using upstream = await startUpstream();

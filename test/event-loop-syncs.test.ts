@@ -2,17 +2,15 @@
  * The event loop waits for each sync of a commit to SQLite, for some milliseconds on a usual disk. So what is done for hundreds of
  * things in one turn shares a sync, or has none. `strace` counts the syncs of a real server.
  */
-import { spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { describe, expect, test } from "vitest";
 import { BatchdProcess } from "./support/process.ts";
+import { canTrace } from "./support/programs.ts";
 import { chatLine, startTestService } from "./support/service.ts";
 import { temporaryFolder } from "./support/store-builders.ts";
 import { startUpstream } from "./support/upstream.ts";
-
-const canTrace = spawnSync("strace", ["-f", "-e", "trace=fdatasync", "true"]).status === 0;
 
 /** Starts a server on the folder. `count` tells how often the log of its database was synced. */
 function startTraced(dataDir: string, settings: object = {}) {
@@ -27,7 +25,7 @@ function startTraced(dataDir: string, settings: object = {}) {
 const numbersUpTo = (count: number) => `
   with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < ${count})`;
 
-describe.skipIf(!canTrace)("where strace is", () => {
+describe.skipIf(!canTrace("the tests that count syncs"))("where strace is", () => {
   test("files that are removed share the syncs of a page", async () => {
     using folder = temporaryFolder("batchd-syncs-");
     const dataDir = join(folder.path, "data");

@@ -24,7 +24,7 @@ interface Place {
 export async function measurePages({ pagesLineCount, pagesRounds }: Sizes): Promise<Figure[]> {
   const executablePath = findChromium();
   if (executablePath === null) {
-    process.stderr.write("  no Chromium: `npm run browser` installs one\n");
+    process.stderr.write("  no Chromium: `npm run programs` installs one\n");
     return [];
   }
   await using stage = await Stage.open();

@@ -4,6 +4,7 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { BatchdProcess, MAIN } from "../support/process.ts";
+import { hasProgram } from "../support/programs.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
 const complete = async (...words: readonly string[]) =>
@@ -12,17 +13,20 @@ const complete = async (...words: readonly string[]) =>
     .map((line) => line.split("\t")[0]);
 
 describe("completion", () => {
-  test.each(["bash", "zsh", "fish"])("the script for %s parses", async (shell) => {
-    const { code, stdout } = await new BatchdProcess(["completion", shell]).exited();
-    expect(code).toBe(0);
-    expect(stdout).toContain("batchd");
-    using folder = temporaryFolder("batchd-completion-");
-    const path = join(folder.path, "script");
-    writeFileSync(path, stdout);
-    const checked = spawnSync(shell, ["-n", path], { encoding: "utf8" });
-    // Not every machine has zsh and fish.
-    if (checked.error === undefined) expect(checked.stderr).toBe("");
-  });
+  const needing = (shell: string) => test.skipIf(!hasProgram(shell, "the tests of completions"));
+
+  for (const shell of ["bash", "zsh", "fish"]) {
+    needing(shell)(`the script for ${shell} parses`, async () => {
+      const { code, stdout } = await new BatchdProcess(["completion", shell]).exited();
+      expect(code).toBe(0);
+      expect(stdout).toContain("batchd");
+      using folder = temporaryFolder("batchd-completion-");
+      const path = join(folder.path, "script");
+      writeFileSync(path, stdout);
+      const checked = spawnSync(shell, ["-n", path], { encoding: "utf8" });
+      expect(checked).toMatchObject({ status: 0, stderr: "" });
+    });
+  }
 
   test("bash runs nothing of a command line or a name at Tab, and quotes what it inserts", async () => {
     using folder = temporaryFolder("batchd-completion-");
@@ -60,8 +64,7 @@ describe("completion", () => {
     expect(readFileSync(join(folder.path, "precious.jsonl"), "utf8")).toBe("precious");
   });
 
-  const hasZsh = spawnSync("zsh", ["-fc", ""]).error === undefined;
-  test.skipIf(!hasZsh)("zsh completes the value of an option after its equals sign", async () => {
+  needing("zsh")("zsh completes the value of an option after its equals sign", async () => {
     using folder = temporaryFolder("batchd-completion-");
     const { stdout: script } = await new BatchdProcess(["completion", "zsh"]).exited();
     writeFileSync(join(folder.path, "script"), script);

@@ -3,7 +3,6 @@
  * the commit is synced before its answer. A power cut cannot be had in a test. What decides is the order of writes,
  * syncs, renames and commits of a real server, which a recorder writes down (test/support/recorder).
  */
-import { spawnSync } from "node:child_process";
 import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -11,6 +10,7 @@ import OpenAI, { toFile } from "openai";
 import { beforeAll, describe, expect, test } from "vitest";
 import { createBatch } from "../support/batches.ts";
 import { BatchdProcess, SOURCES } from "../support/process.ts";
+import { canTrace } from "../support/programs.ts";
 import { type Commit, Disk, readSteps } from "../support/recorder/disk.ts";
 import type { Step } from "../support/recorder/record.ts";
 import { chatLines } from "../support/service.ts";
@@ -254,9 +254,7 @@ function writtenFromStart(steps: readonly Step[]): number {
   return end;
 }
 
-const canTrace = spawnSync("strace", ["-f", "-e", "trace=fdatasync", "true"]).status === 0;
-
-describe.skipIf(!canTrace)("where strace is", () => {
+describe.skipIf(!canTrace("the tests that count syncs"))("where strace is", () => {
   test("SQLite syncs its log for every batch that is created", async () => {
     using dir = temporaryFolder("batchd-traced-");
     const trace = join(dir.path, "trace");

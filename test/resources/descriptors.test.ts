@@ -11,6 +11,7 @@ import { planDescriptors } from "../../src/resources/descriptors.ts";
 import { submitLines } from "../support/batches.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { BatchdProcess } from "../support/process.ts";
+import { hasProgram } from "../support/programs.ts";
 import { multipart, RawConnection, uploadRequest } from "../support/raw-http.ts";
 import { chatLines } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -76,9 +77,7 @@ describe("with 48 descriptors and an upstream of 64 slots", () => {
   });
 });
 
-const hasPrlimit = spawnSync("prlimit", ["--version"]).status === 0;
-
-test.skipIf(!hasPrlimit)(
+test.skipIf(!hasProgram("prlimit", "the tests of descriptors"))(
   "without a free descriptor an upload is a 503 that may be repeated, and passes once there is one",
   async () => {
     const { server, url } = await start({});

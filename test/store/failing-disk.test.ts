@@ -1,15 +1,14 @@
 /** A disk that fails below the database: nothing is lost, and all goes on by itself. */
-import { spawn, spawnSync } from "node:child_process";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { describe, expect, test } from "vitest";
 import { BatchdProcess } from "../support/process.ts";
+import { canTrace } from "../support/programs.ts";
 import { startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { AGAIN, MAX_TURN_MS, startWatched } from "../support/watched-server.ts";
-
-const canTrace = spawnSync("strace", ["-f", "-e", "trace=fdatasync", "true"]).status === 0;
 
 const filesOfDatabase = (dataDir: string) => {
   const path = join(dataDir, "batchd.sqlite");
@@ -46,7 +45,7 @@ function change(dataDir: string, statements: string): void {
   database.close();
 }
 
-describe.skipIf(!canTrace)("where strace is", () => {
+describe.skipIf(!canTrace("the tests on a failing disk"))("where strace is", () => {
   test.each([
     ["one read", ":when=1"],
     ["every read", ""],

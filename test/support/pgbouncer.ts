@@ -1,23 +1,14 @@
 /** Starts a real PgBouncer, which shares few connections among many clients, in front of the PostgreSQL of a test. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import {
-  accessSync,
-  chmodSync,
-  chownSync,
-  constants,
-  mkdtempSync,
-  rmSync,
-  writeFileSync,
-} from "node:fs";
+import { chmodSync, chownSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { delimiter, join } from "node:path";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { killAtTestEnd } from "./leftovers.ts";
 import { freePort, query } from "./postgres.ts";
 import { unprivileged } from "./postgres-binaries.ts";
-
-const HOW = "install it (`apt-get install pgbouncer`)";
+import { findProgram, hasProgram } from "./programs.ts";
 
 export interface PgBouncer extends AsyncDisposable {
   /** The address of the database behind it. */
@@ -26,32 +17,12 @@ export interface PgBouncer extends AsyncDisposable {
   serverConnectionCount(): Promise<number>;
 }
 
-/** Debian keeps servers out of the `PATH` of users. */
-function findBinary(): string | null {
-  const folders = [...(process.env["PATH"] ?? "").split(delimiter), "/usr/sbin"];
-  for (const folder of folders) {
-    const path = join(folder, "pgbouncer");
-    try {
-      accessSync(path, constants.X_OK);
-      return path;
-    } catch {
-      // It is not in this folder.
-    }
-  }
-  return null;
-}
-
-/** Returns whether tests can use it, and tells the developer if they cannot. */
-export function hasPgBouncer(): boolean {
-  const isThere = findBinary() !== null;
-  if (!isThere) process.stderr.write(`\nLEFT OUT: tests behind PgBouncer; ${HOW}\n\n`);
-  return isThere;
-}
+export const hasPgBouncer = () => hasProgram("pgbouncer", "the tests behind PgBouncer");
 
 /** Starts one in transaction mode, with at most `poolSize` connections to the database of `databaseUrl`. */
 export async function startPgBouncer(databaseUrl: string, poolSize: number): Promise<PgBouncer> {
-  const binary = findBinary();
-  if (binary === null) throw new Error(`there is no PgBouncer: ${HOW}`);
+  const binary = findProgram("pgbouncer");
+  if (binary === null) throw new Error("there is no PgBouncer");
   const server = new URL(databaseUrl);
   const port = await freePort();
   const user = unprivileged();
