@@ -18,20 +18,27 @@ const tokens = (value: unknown): number =>
 const member = (value: unknown, key: string): unknown =>
   typeof value === "object" && value !== null ? (value as Record<string, unknown>)[key] : undefined;
 
-/** Reads the value of `usage`. A count that is missing or no count is zero. */
+/** Reads the count behind some keys. */
+const count = (usage: unknown, ...keys: readonly string[]): number =>
+  tokens(keys.reduce(member, usage));
+
+/**
+ * Reads the value of `usage`. A count that is missing or no count is zero. Some gateways have both names of each count, with
+ * zeros under those that are not of the endpoint (New API), so a zero leaves it to the other name.
+ */
 export function readUsage(usage: unknown): Usage {
-  const inputTokens = tokens(member(usage, "input_tokens") ?? member(usage, "prompt_tokens"));
-  const outputTokens = tokens(member(usage, "output_tokens") ?? member(usage, "completion_tokens"));
-  const inputDetails =
-    member(usage, "input_tokens_details") ?? member(usage, "prompt_tokens_details");
-  const outputDetails =
-    member(usage, "output_tokens_details") ?? member(usage, "completion_tokens_details");
+  const inputTokens = count(usage, "input_tokens") || count(usage, "prompt_tokens");
+  const outputTokens = count(usage, "output_tokens") || count(usage, "completion_tokens");
   return {
     inputTokens,
-    cachedTokens: tokens(member(inputDetails, "cached_tokens")),
+    cachedTokens:
+      count(usage, "input_tokens_details", "cached_tokens") ||
+      count(usage, "prompt_tokens_details", "cached_tokens"),
     outputTokens,
-    reasoningTokens: tokens(member(outputDetails, "reasoning_tokens")),
-    totalTokens: tokens(member(usage, "total_tokens")) || inputTokens + outputTokens,
+    reasoningTokens:
+      count(usage, "output_tokens_details", "reasoning_tokens") ||
+      count(usage, "completion_tokens_details", "reasoning_tokens"),
+    totalTokens: count(usage, "total_tokens") || inputTokens + outputTokens,
   };
 }
 

@@ -62,6 +62,24 @@ describe("the tokens of an answer", () => {
     });
   });
 
+  test("from a gateway that has zeros under the names of the other endpoints", () => {
+    const chat = {
+      prompt_tokens: 9,
+      completion_tokens: 4,
+      prompt_tokens_details: { cached_tokens: 2 },
+    };
+    const zeros = { input_tokens: 0, output_tokens: 0, input_tokens_details: { cached_tokens: 0 } };
+    const tokens = { inputTokens: 9, cachedTokens: 2, outputTokens: 4, totalTokens: 13 };
+    expect(usageIn({ usage: { ...chat, ...zeros } })).toEqual(counted(tokens));
+    const responses = {
+      input_tokens: 9,
+      output_tokens: 4,
+      input_tokens_details: { cached_tokens: 2 },
+    };
+    const others = { prompt_tokens: 0, completion_tokens: 0, prompt_tokens_details: {} };
+    expect(usageIn({ usage: { ...others, ...responses } })).toEqual(counted(tokens));
+  });
+
   test("are added up when the answer has no total", () => {
     expect(usageIn({ usage: { prompt_tokens: 3, completion_tokens: 4 } })?.totalTokens).toBe(7);
   });

@@ -93,6 +93,25 @@ describe("a batch", () => {
     });
   });
 
+  test("costs what its answers took where a gateway adds zeros under the names of another endpoint", async () => {
+    const usage = {
+      prompt_tokens: 3,
+      completion_tokens: 5,
+      total_tokens: 8,
+      prompt_tokens_details: { cached_tokens: 1 },
+      completion_tokens_details: { reasoning_tokens: 0 },
+      input_tokens: 0,
+      output_tokens: 0,
+      input_tokens_details: null,
+    };
+    upstream.answers = () => ({ body: { object: "chat.completion", choices: [], usage } });
+    try {
+      expect((await run("alpha", twoLines())).x_batchd.cost?.so_far).toBe(COST_OF_TWO);
+    } finally {
+      upstream.answers = null;
+    }
+  });
+
   test("without a price has no cost", async () => {
     expect((await run("alpha", twoLines("free"))).x_batchd.cost).toBeNull();
   });
