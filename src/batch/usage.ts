@@ -25,20 +25,25 @@ const count = (usage: unknown, ...keys: readonly string[]): number =>
 /**
  * Reads the value of `usage`. A count that is missing or no count is zero. Some gateways have both names of each count, with
  * zeros under those that are not of the endpoint (New API), so a zero leaves it to the other name.
+ *
+ * Some services count tokens in the total alone, and they are to be paid for: reasoning is no part of the output at xAI and
+ * Gemini, and an embedding of Voyage names nothing but its total.
  */
 export function readUsage(usage: unknown): Usage {
-  const inputTokens = count(usage, "input_tokens") || count(usage, "prompt_tokens");
-  const outputTokens = count(usage, "output_tokens") || count(usage, "completion_tokens");
+  const input = count(usage, "input_tokens") || count(usage, "prompt_tokens");
+  const output = count(usage, "output_tokens") || count(usage, "completion_tokens");
+  const total = count(usage, "total_tokens");
+  const unnamed = Math.max(0, total - input - output);
   return {
-    inputTokens,
+    inputTokens: input || unnamed,
     cachedTokens:
       count(usage, "input_tokens_details", "cached_tokens") ||
       count(usage, "prompt_tokens_details", "cached_tokens"),
-    outputTokens,
+    outputTokens: input === 0 ? output : output + unnamed,
     reasoningTokens:
       count(usage, "output_tokens_details", "reasoning_tokens") ||
       count(usage, "completion_tokens_details", "reasoning_tokens"),
-    totalTokens: count(usage, "total_tokens") || inputTokens + outputTokens,
+    totalTokens: total || input + output,
   };
 }
 

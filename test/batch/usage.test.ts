@@ -80,6 +80,22 @@ describe("the tokens of an answer", () => {
     expect(usageIn({ usage: { ...others, ...responses } })).toEqual(counted(tokens));
   });
 
+  test("are output where only the total counts them, as reasoning at xAI and Gemini", () => {
+    const usage = { prompt_tokens: 32, completion_tokens: 9, total_tokens: 135 };
+    const completion_tokens_details = { reasoning_tokens: 94 };
+    const tokens = { inputTokens: 32, outputTokens: 103, totalTokens: 135 };
+    expect(usageIn({ usage })).toEqual(counted(tokens));
+    expect(usageIn({ usage: { ...usage, completion_tokens_details } })).toEqual(
+      counted({ ...tokens, reasoningTokens: 94 }),
+    );
+  });
+
+  test("are input where the answer names a total alone, as embeddings of Voyage do", () => {
+    expect(usageIn({ data: [], usage: { total_tokens: 8 } })).toEqual(
+      counted({ inputTokens: 8, totalTokens: 8 }),
+    );
+  });
+
   test("are added up when the answer has no total", () => {
     expect(usageIn({ usage: { prompt_tokens: 3, completion_tokens: 4 } })?.totalTokens).toBe(7);
   });

@@ -93,17 +93,27 @@ describe("a batch", () => {
     });
   });
 
-  test("costs what its answers took where a gateway adds zeros under the names of another endpoint", async () => {
-    const usage = {
-      prompt_tokens: 3,
-      completion_tokens: 5,
-      total_tokens: 8,
-      prompt_tokens_details: { cached_tokens: 1 },
-      completion_tokens_details: { reasoning_tokens: 0 },
-      input_tokens: 0,
-      output_tokens: 0,
-      input_tokens_details: null,
-    };
+  test.each([
+    [
+      "a gateway adds zeros under the names of another endpoint",
+      {
+        prompt_tokens: 3,
+        completion_tokens: 5,
+        input_tokens: 0,
+        output_tokens: 0,
+        input_tokens_details: null,
+      },
+    ],
+    [
+      "only the total counts the reasoning",
+      {
+        prompt_tokens: 3,
+        completion_tokens: 2,
+        completion_tokens_details: { reasoning_tokens: 3 },
+      },
+    ],
+  ])("costs what its answers took where %s", async (_, counts) => {
+    const usage = { ...counts, total_tokens: 8, prompt_tokens_details: { cached_tokens: 1 } };
     upstream.answers = () => ({ body: { object: "chat.completion", choices: [], usage } });
     try {
       expect((await run("alpha", twoLines())).x_batchd.cost?.so_far).toBe(COST_OF_TWO);
