@@ -18,14 +18,9 @@ const MAX_ANSWER_TOKENS = 1_000_000;
 const MAX_CHOICES = 128;
 const MAX_PROMPTS = 100_000;
 
-const KEYS = quoted([
-  "n",
-  "best_of",
-  "prompt",
-  "max_completion_tokens",
-  "max_tokens",
-  "max_output_tokens",
-]);
+const CHOICE_NAMES = ["n", "best_of"];
+const MAXIMUM_NAMES = ["max_completion_tokens", "max_tokens", "max_output_tokens"];
+const KEYS = quoted([...CHOICE_NAMES, "prompt", ...MAXIMUM_NAMES]);
 const CHOICES = 0;
 const CANDIDATES = 1;
 const PROMPT = 2;
@@ -46,6 +41,19 @@ export interface AllowedAnswer {
 
 export const NOTHING_SAID: AllowedAnswer = { choiceCount: 1, promptCount: 1, maxTokens: 0 };
 
+/** Returns what the fields allow that an operator sets in all bodies for a target. */
+export function allowedByFields(fields: Readonly<Record<string, unknown>>): AllowedAnswer {
+  const highest = (names: readonly string[]) =>
+    names.reduce((most, name) => Math.max(most, Math.floor(numberOf(fields[name]))), 0);
+  return {
+    choiceCount: Math.max(1, highest(CHOICE_NAMES)),
+    promptCount: 1,
+    maxTokens: highest(MAXIMUM_NAMES),
+  };
+}
+
+const numberOf = (value: unknown): number => (typeof value === "number" ? value : 0);
+
 /** Notes a member of a body, which may be one of those that limit the answer. */
 export function noteMember(
   allowed: { -readonly [Key in keyof AllowedAnswer]: AllowedAnswer[Key] },
@@ -61,6 +69,20 @@ export function noteMember(
     allowed.maxTokens = Math.max(allowed.maxTokens, countAt(body, start, end) ?? 0);
   }
 }
+
+/**
+ * Returns the estimate of the answer of a target that sets fields. A request that allows more than a forced value counts as it
+ * says: it may say so in another field than the forced one, and the server chooses which of them holds.
+ */
+export const answerTokensWith = (
+  { choiceCount, promptCount, maxTokens }: AllowedAnswer,
+  { forced, defaults }: { readonly forced: AllowedAnswer; readonly defaults: AllowedAnswer },
+): number =>
+  answerTokensOf({
+    choiceCount: Math.max(choiceCount, forced.choiceCount, defaults.choiceCount),
+    promptCount,
+    maxTokens: Math.max(maxTokens, forced.maxTokens) || defaults.maxTokens,
+  });
 
 /** Returns the estimate of the answer. */
 export const answerTokensOf = (allowed: AllowedAnswer): number =>

@@ -174,6 +174,8 @@ export class Sending {
     const sent = { bytes, parsed, traceparent, room, deadlineAtMs };
     const request = requestOf(sent, claimed.batch);
     const price = pricing.priceOf(request.model);
+    const route = routeOf(request.model);
+    const answerTokens = route?.answerTokensOf(parsed) ?? request.answerTokens;
     return {
       lineNumber: line.number,
       customId,
@@ -181,8 +183,9 @@ export class Sending {
       span,
       request,
       price,
-      estimate: meter === null ? NO_SPENDING : estimateOf(request, price),
-      route: routeOf(request.model),
+      estimate:
+        meter === null ? NO_SPENDING : estimateOf({ body: request.body, answerTokens }, price),
+      route,
     };
   }
 

@@ -3,6 +3,7 @@
  * they began when the configuration changes. Whether a request may go at all is decided before (`capacity/`).
  */
 import type { Outcome } from "../batch/outcome.ts";
+import type { AllowedAnswer } from "../batch/token-estimate.ts";
 import type { Clock } from "../clock.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import type { Span } from "../telemetry/tracing.ts";
@@ -76,6 +77,10 @@ export class Connection {
   nameOf(model: string): string | null {
     const name = [model, ANY_MODEL].find((each) => this.#names.has(each));
     return (name === undefined ? this.#formerNames.get(model) : this.#names.get(name)) ?? null;
+  }
+
+  answerTokensOf(allowed: AllowedAnswer): number {
+    return this.#dialect.answerTokensOf(allowed);
   }
 
   canName(request: UpstreamRequest): boolean {

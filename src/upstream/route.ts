@@ -9,6 +9,7 @@
  */
 import { FairQueue } from "../batch/fair-queue.ts";
 import { isSuccess, type Outcome } from "../batch/outcome.ts";
+import type { AllowedAnswer } from "../batch/token-estimate.ts";
 import { type Clock, elapsedAt } from "../clock.ts";
 import { HeldWaits } from "./held-waits.ts";
 import { mayAsk, proxyThrough } from "./proxy.ts";
@@ -113,6 +114,12 @@ export class TargetRoute implements Route {
     let count = 0;
     for (const { limiter } of this.#targets) count += limiter.batchLimit;
     return count;
+  }
+
+  answerTokensOf(allowed: AllowedAnswer): number {
+    let tokens = 0;
+    for (const target of this.#targets) tokens = Math.max(tokens, target.answerTokensOf(allowed));
+    return tokens;
   }
 
   takeHadToWait(): boolean {

@@ -6,6 +6,7 @@ import { createHash } from "node:crypto";
 import { NO_USAGE } from "../batch/batch.ts";
 import type { Outcome, Refused } from "../batch/outcome.ts";
 import type { LaneDemand } from "../batch/slot-share.ts";
+import type { AllowedAnswer } from "../batch/token-estimate.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { UpstreamConfig } from "../config/upstreams.ts";
 import { Capacity, type CapacityOptions } from "./capacity/capacity.ts";
@@ -89,6 +90,11 @@ export class Target {
 
   get servesAnyModel(): boolean {
     return this.#connection.servesAnyModel;
+  }
+
+  /** Returns the estimate of an answer, with the fields that the configuration sets. */
+  answerTokensOf(allowed: AllowedAnswer): number {
+    return this.#connection.answerTokensOf(allowed);
   }
 
   /** Whether a line that has a choice should come here. */

@@ -8,6 +8,7 @@ import type { Readable } from "node:stream";
 import type { FairQueue, Flow } from "../batch/fair-queue.ts";
 import type { Outcome } from "../batch/outcome.ts";
 import type { LaneDemand, SlotDemand, SlotShare } from "../batch/slot-share.ts";
+import type { AllowedAnswer } from "../batch/token-estimate.ts";
 import type { ScheduleConfig, UpstreamConfig } from "../config/upstreams.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
 import type { WaitingReason } from "../contract/batch-extension.ts";
@@ -94,6 +95,8 @@ export interface Route {
   readonly flows: FairQueue;
   /** The number of lines that its targets may have in flight now. */
   readonly slotCount: number;
+  /** Returns the estimate of an answer, with the fields that the configuration of its targets sets in the body. */
+  answerTokensOf(allowed: AllowedAnswer): number;
   /** Returns whether a line had to wait for a slot since the last call: the route was as busy as it can be. */
   takeHadToWait(): boolean;
   /** The date at which it may take lines: one that has passed, or the end of a pause or the start of a window. */

@@ -269,6 +269,35 @@ test("long prompts count the answer that they allow", async () => {
   expect((await batchAt(url, batch)).x_batchd.cost?.so_far).toBe("2000");
 });
 
+test("the length that an operator sets for all answers of an upstream counts, whatever the lines say", async () => {
+  const usage = { prompt_tokens: 1, completion_tokens: 1_000, total_tokens: 1_001 };
+  await using upstream = await startUpstream({
+    answers: () => ({ body: { choices: [], usage } }),
+  });
+  const setting = (model: string, fields: object) => ({
+    name: model,
+    base_url: upstream.url,
+    models: [model],
+    ...fields,
+  });
+  const upstreams = [
+    setting("forced", { extra_body: { max_tokens: 1_000 } }),
+    setting("default", { defaults: { max_completion_tokens: 1_000 } }),
+  ];
+  const perToken = [{ model: "*", output: "1", per: 1, currency: "EUR" }];
+  const config = configWith({}, { upstreams, prices: perToken });
+  await using service = await startTestService({ config });
+  const costOf = async (model: string, body: object) => {
+    const lines = [1, 2, 3, 4, 5].map((n) => chatLine(`line-${n}`, "Hello", { ...body, model }));
+    const batch = await submit(service.url, `${lines.join("\n")}\n`, { budget: "2500" });
+    const ends = ["batch.paused", "batch.completed"];
+    await Promise.race(ends.map((name) => service.events.reached(name, { batch })));
+    return (await batchAt(service.url, batch)).x_batchd.cost?.so_far;
+  };
+  expect(await costOf("forced", { max_tokens: 5 })).toBe("2000");
+  expect(await costOf("default", {})).toBe("2000");
+});
+
 describe("a budget that cannot be held", () => {
   test("is refused, with the reason", async () => {
     await using servers = await startProjectServers(null, configWith({}, { prices }));

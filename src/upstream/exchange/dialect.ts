@@ -5,6 +5,11 @@
  * not differ between requests are made once for each target.
  */
 import { BodyRewriting, type BodyRules, type FieldTexts, isRewritten } from "../../batch/body.ts";
+import {
+  type AllowedAnswer,
+  allowedByFields,
+  answerTokensWith,
+} from "../../batch/token-estimate.ts";
 import { basicPairOf, upstreamSecrets } from "../../config/secrets.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
 import { MAX_MODEL_BYTES } from "../../contract/create-batch.ts";
@@ -50,6 +55,8 @@ export class Dialect {
   readonly #namesModelIn: (path: string) => boolean;
   readonly #defaults: FieldTexts;
   readonly #extra: FieldTexts;
+  /** What the fields that the configuration sets allow for an answer. */
+  readonly #allowed: { readonly forced: AllowedAnswer; readonly defaults: AllowedAnswer };
 
   constructor(config: UpstreamConfig) {
     const url = new URL(config.base_url);
@@ -63,6 +70,15 @@ export class Dialect {
     this.modelListPath = config.azure === undefined ? this.#pathOf("/models", "") : null;
     this.#defaults = textsOf(config.defaults);
     this.#extra = textsOf(config.extra_body);
+    this.#allowed = {
+      forced: allowedByFields(config.extra_body),
+      defaults: allowedByFields(config.defaults),
+    };
+  }
+
+  /** Returns the estimate of an answer, with the fields that the configuration sets. */
+  answerTokensOf(allowed: AllowedAnswer): number {
+    return answerTokensWith(allowed, this.#allowed);
   }
 
   /** Whether a request for this model has a path at all. The target cannot have a model that no path can name. */
