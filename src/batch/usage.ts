@@ -28,6 +28,7 @@ const count = (usage: unknown, ...keys: readonly string[]): number =>
  *
  * Some services count tokens in the total alone, and they are to be paid for: reasoning is no part of the output at xAI and
  * Gemini, and an embedding of Voyage names nothing but its total.
+ * Kimi and DeepSeek have names of their own for cached tokens.
  */
 export function readUsage(usage: unknown): Usage {
   const input = count(usage, "input_tokens") || count(usage, "prompt_tokens");
@@ -38,7 +39,9 @@ export function readUsage(usage: unknown): Usage {
     inputTokens: input || unnamed,
     cachedTokens:
       count(usage, "input_tokens_details", "cached_tokens") ||
-      count(usage, "prompt_tokens_details", "cached_tokens"),
+      count(usage, "prompt_tokens_details", "cached_tokens") ||
+      count(usage, "cached_tokens") ||
+      count(usage, "prompt_cache_hit_tokens"),
     outputTokens: input === 0 ? output : output + unnamed,
     reasoningTokens:
       count(usage, "output_tokens_details", "reasoning_tokens") ||

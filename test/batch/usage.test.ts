@@ -96,6 +96,15 @@ describe("the tokens of an answer", () => {
     );
   });
 
+  test.each(["cached_tokens", "prompt_cache_hit_tokens"])(
+    "are cached ones where the service names them %s",
+    (name) => {
+      const usage = { prompt_tokens: 9, completion_tokens: 1, [name]: 7 };
+      const tokens = { inputTokens: 9, outputTokens: 1, totalTokens: 10 };
+      expect(usageIn({ usage })).toEqual(counted({ ...tokens, cachedTokens: 7 }));
+    },
+  );
+
   test("are added up when the answer has no total", () => {
     expect(usageIn({ usage: { prompt_tokens: 3, completion_tokens: 4 } })?.totalTokens).toBe(7);
   });

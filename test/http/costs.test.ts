@@ -112,8 +112,12 @@ describe("a batch", () => {
         completion_tokens_details: { reasoning_tokens: 3 },
       },
     ],
+    [
+      "cached tokens have a name of the service",
+      { prompt_tokens: 3, completion_tokens: 5, prompt_tokens_details: null, cached_tokens: 1 },
+    ],
   ])("costs what its answers took where %s", async (_, counts) => {
-    const usage = { ...counts, total_tokens: 8, prompt_tokens_details: { cached_tokens: 1 } };
+    const usage = { total_tokens: 8, prompt_tokens_details: { cached_tokens: 1 }, ...counts };
     upstream.answers = () => ({ body: { object: "chat.completion", choices: [], usage } });
     try {
       expect((await run("alpha", twoLines())).x_batchd.cost?.so_far).toBe(COST_OF_TWO);
