@@ -74,12 +74,35 @@ async function longRows(client: OpenAI, fileId: string) {
   return rows;
 }
 
-/** Announces a body of 16 MB and sends half of it, as far as it is taken. */
+interface HalfRequest {
+  readonly path: string;
+  readonly type: string;
+  /** What the body begins with. */
+  readonly begin: string;
+  /** The bytes that follow. */
+  readonly bytes: number;
+}
+
+const LONG_REQUEST: HalfRequest = {
+  path: "/v1/chat/completions",
+  type: "application/json",
+  begin: '{"model":"m","messages":[{"content":"',
+  bytes: 8 * MEBIBYTE,
+};
+
+const UPLOAD: HalfRequest = {
+  path: "/v1/files",
+  type: "multipart/form-data; boundary=b",
+  begin: '--b\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n',
+  bytes: 1_000_000,
+};
+
+/** Announces a body of 16 MB and sends a part of it, as far as it is taken. */
 class HalfSent {
   readonly socket: Socket;
   readonly answered: Promise<string>;
 
-  constructor(url: string, key: string) {
+  constructor(url: string, { path, type, begin, bytes }: HalfRequest) {
     const { hostname, port } = new URL(url);
     this.socket = connect(Number(port), hostname);
     this.socket.on("error", () => {});
@@ -88,16 +111,16 @@ class HalfSent {
       this.socket.once("close", () => resolve(""));
     });
     const head = [
-      "POST /v1/chat/completions HTTP/1.1",
+      `POST ${path} HTTP/1.1`,
       "Host: localhost",
-      `Authorization: Bearer ${key}`,
-      "Content-Type: application/json",
+      "Authorization: Bearer key-of-a",
+      `Content-Type: ${type}`,
       `Content-Length: ${16 * MEBIBYTE}`,
       "",
-      '{"model":"m","messages":[{"content":"',
+      begin,
     ].join("\r\n");
     this.socket.write(head);
-    this.socket.write(Buffer.alloc(8 * MEBIBYTE, "x"));
+    this.socket.write(Buffer.alloc(bytes, "x"));
   }
 }
 
@@ -106,7 +129,7 @@ describe("the memory is bounded, and others are served,", () => {
     const { server, url } = await start();
     await using _server = server;
     const peakBytes = await server.peakMemoryBytes(async () => {
-      const attackers = Array.from({ length: 100 }, () => new HalfSent(url, "key-of-a"));
+      const attackers = Array.from({ length: 100 }, () => new HalfSent(url, LONG_REQUEST));
       const first = await Promise.race(attackers.map(({ answered }) => answered));
       expect(first).toMatch(/^HTTP\/1.1 503 [\s\S]*\r\nretry-after: \d+\r\n/i);
 
@@ -122,6 +145,18 @@ describe("the memory is bounded, and others are served,", () => {
       }
       for (const { socket } of attackers) socket.destroy();
       await Promise.all(attackers.map(({ socket }) => socket.destroyed || once(socket, "close")));
+    });
+    expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
+  });
+
+  test("while hundreds of clients stop in the middle of an upload", async () => {
+    const { server, url } = await start();
+    await using _server = server;
+    const peakBytes = await server.peakMemoryBytes(async () => {
+      const attackers = Array.from({ length: 400 }, () => new HalfSent(url, UPLOAD));
+      const { request_counts } = await run(clientOf(url, "key-of-b"), server, chatLines(50));
+      expect(request_counts?.completed).toBe(50);
+      await Promise.all(attackers.map(({ socket }) => once(socket.destroy(), "close")));
     });
     expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
   });

@@ -18,8 +18,13 @@ import {
 } from "node:fs/promises";
 import { dirname, join, sep } from "node:path";
 
-/** The size up to which small pieces are gathered, because a call costs as much as a copy of 64 KiB. */
-const WRITE_BYTES = 1024 * 1024;
+/**
+ * Small pieces are gathered, because a call costs as much as a copy of 64 KiB. A client may stop in the middle of an upload, and
+ * there may be thousands of them. So writes get shorter the more streams there are, and all of them gather some megabytes together.
+ */
+const MAX_WRITE_BYTES = 1024 * 1024;
+const MIN_WRITE_BYTES = 16 * 1024;
+const WRITES_BYTES = 16 * 1024 * 1024;
 const MOVE_ATTEMPTS = 6;
 
 export const hasCode = (error: unknown, codes: readonly string[]) =>
@@ -200,6 +205,11 @@ export async function writeAll(file: Written, pieces: readonly Uint8Array[]): Pr
   }
 }
 
+let streamCount = 0;
+
+const writeBytes = () =>
+  Math.min(MAX_WRITE_BYTES, Math.max(MIN_WRITE_BYTES, WRITES_BYTES / streamCount));
+
 /** Writes a stream, and reads the next bytes during each write. Resolves to the number of bytes. */
 export async function writeStream(
   file: Written,
@@ -209,11 +219,12 @@ export async function writeStream(
   let gathered: Uint8Array[] = [];
   let gatheredBytes = 0;
   let writing: Promise<void> = Promise.resolve();
+  streamCount++;
   try {
     for await (const piece of source) {
       gathered.push(piece);
       gatheredBytes += piece.byteLength;
-      if (gatheredBytes < WRITE_BYTES) continue;
+      if (gatheredBytes < writeBytes()) continue;
       await writing;
       writing = writeAll(file, gathered);
       // The next `await` reports a failed write. Without this handler, the rejection would end the process before.
@@ -223,6 +234,7 @@ export async function writeStream(
       gatheredBytes = 0;
     }
   } finally {
+    streamCount--;
     await writing;
   }
   await writeAll(file, gathered);
