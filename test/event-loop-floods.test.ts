@@ -68,6 +68,20 @@ test("uploads that come byte by byte hold up nothing, and take no memory", AGAIN
   expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
 });
 
+test("thousands of connections that are refused at once hold up nothing", AGAIN, async () => {
+  await using watched = await startWatched(await mkdtemp(join(folder, "data-")), []);
+  const open = () => RawConnection.open(watched.url);
+  const connections: RawConnection[] = [];
+  for (let i = 0; i < 2_500; i++) connections.push(await open());
+  const longestTurnMs = await watched.watch();
+  for (const connection of connections) connection.send("no HTTP\r\n\r\n");
+  for (const connection of connections) {
+    using _connection = connection;
+    expect((await connection.answer()).status).toBe(400);
+  }
+  expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+});
+
 const HEAD = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n";
 const HINT = `HTTP/1.1 103 Early Hints\r\n${"a: b\r\n".repeat(1_300)}\r\n`;
 

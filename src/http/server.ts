@@ -19,6 +19,7 @@ import type { Duplex } from "node:stream";
 import { getRequestListener } from "@hono/node-server";
 import { type Clock, every } from "../clock.ts";
 import { CATALOGUE, PublicError } from "../errors.ts";
+import { TurnBudget } from "../resources/turn-budget.ts";
 import type { App } from "./app.ts";
 import { resetIfUnfinished, SILENCE_MS, whenClosed } from "./connection.ts";
 import { envelopeOf, retryHeadersOf } from "./errors.ts";
@@ -30,6 +31,8 @@ import { inTurn } from "./turns.ts";
 /** The time for idle connections, above the poll intervals of clients and the 60 seconds of common load balancers. */
 const KEEP_ALIVE_MS = 75_000;
 const HEADERS_MS = 90_000;
+/** Finding a late request costs Node some 15 µs, and it does not pause between two. */
+const LOOK_FOR_LATE_MS = 250;
 const REQUEST_DRAIN_MS = 30_000;
 /** The time that answers have to finish when the server closes. */
 export const CLOSE_GRACE_MS = 10_000;
@@ -71,6 +74,7 @@ export async function listen(
   const server = createServer({
     keepAliveTimeout: KEEP_ALIVE_MS,
     headersTimeout: HEADERS_MS,
+    connectionsCheckingInterval: LOOK_FOR_LATE_MS,
     requestTimeout: 0,
     // Node would refuse such a request without the error envelope.
     requireHostHeader: false,
@@ -97,7 +101,10 @@ export async function listen(
   // Node would answer an expectation with a bare 417. HTTP allows a server to ignore an unknown one.
   server.on("checkExpectation", listener);
   server.timeout = SILENCE_MS;
-  server.on("clientError", (fault: NodeJS.ErrnoException, socket) => {
+  const turn = new TurnBudget(clock);
+  const refuse = (fault: NodeJS.ErrnoException, socket: Duplex) => {
+    // Node finds all late requests at once, and there may be thousands.
+    if (!turn.hasTime(() => refuse(fault, socket))) return;
     const answer = answers.get(socket);
     const isOwed = answer !== undefined && !answer.writableFinished;
     // What comes behind a whole request must not be answered in its place.
@@ -107,7 +114,8 @@ export async function listen(
     if (fault.code === "ECONNRESET" || !socket.writable || isAmid) socket.destroy(fault);
     else if (isBehind) whenClosed(answer, () => socket.end(() => socket.destroy()));
     else answerByHand(socket, malformedRequest(fault.code));
-  });
+  };
+  server.on("clientError", refuse);
   const problem = await bind(server, address);
   if (problem !== null) return { ok: false, problem };
   const { port } = server.address() as AddressInfo;
