@@ -33,6 +33,8 @@ const KEEP_ALIVE_MS = 75_000;
 const HEADERS_MS = 90_000;
 /** Finding a late request costs Node some 15 µs, and it does not pause between two. */
 const LOOK_FOR_LATE_MS = 250;
+/** The time of a turn in which requests begin or are refused. What most of them do then takes several times as long. */
+const BEGINNING_MS = 2;
 const REQUEST_DRAIN_MS = 30_000;
 /** The time that answers have to finish when the server closes. */
 export const CLOSE_GRACE_MS = 10_000;
@@ -60,7 +62,9 @@ export async function listen(
   { clock, maxConnections = Number.POSITIVE_INFINITY }: ListenOptions,
 ): Promise<ListenResult> {
   const answers: Answers = new WeakMap();
+  const turn = new TurnBudget(clock, BEGINNING_MS);
   const listener = requestListener(app, answers, {
+    turn,
     onAsked: (outgoing) => {
       if (!server.listening) outgoing.shouldKeepAlive = false;
     },
@@ -101,7 +105,6 @@ export async function listen(
   // Node would answer an expectation with a bare 417. HTTP allows a server to ignore an unknown one.
   server.on("checkExpectation", listener);
   server.timeout = SILENCE_MS;
-  const turn = new TurnBudget(clock);
   const refuse = (fault: NodeJS.ErrnoException, socket: Duplex) => {
     // Node finds all late requests at once, and there may be thousands.
     if (!turn.hasTime(() => refuse(fault, socket))) return;
@@ -182,6 +185,8 @@ const MAX_LISTENERS = 20;
 type Answers = WeakMap<Duplex, ServerResponse>;
 
 interface ListenerHooks {
+  /** All connections together may have thousands of requests at the same moment. */
+  readonly turn: TurnBudget;
   readonly onAsked: (outgoing: ServerResponse) => void;
   readonly onAnswered: (incoming: IncomingMessage) => void;
 }
@@ -189,20 +194,24 @@ interface ListenerHooks {
 function requestListener(
   app: App,
   answers: Answers,
-  { onAsked, onAnswered }: ListenerHooks,
+  { turn, onAsked, onAnswered }: ListenerHooks,
 ): RequestListener {
   const answer = getRequestListener(app.fetch, {
     hostname: "localhost",
     autoCleanupIncoming: false,
     errorHandler: answerUnroutable,
   });
+  const begin = (incoming: IncomingMessage, outgoing: ServerResponse) => {
+    if (!turn.hasTime(() => begin(incoming, outgoing))) return;
+    if (lacksHost(incoming)) answerHostless(outgoing);
+    else void answer(incoming, outgoing);
+  };
   const inOrder = inTurn((incoming, outgoing) => {
     outgoing.setMaxListeners(MAX_LISTENERS);
     answers.set(incoming.socket, outgoing);
     onAsked(outgoing);
     whenClosed(outgoing, () => onAnswered(incoming));
-    if (lacksHost(incoming)) answerHostless(outgoing);
-    else void answer(incoming, outgoing);
+    begin(incoming, outgoing);
   });
   return (incoming, outgoing) => {
     joinShortPieces(incoming);

@@ -1,5 +1,6 @@
 /**
- * Bounds the time for which one thing is done within one turn of the event loop: lines are sent, or answers are read.
+ * Bounds the time for which one thing is done within one turn of the event loop: lines are sent, answers are read, or
+ * requests of clients begin.
  *
  * A fast upstream answers hundreds of lines before the loop comes round. If each answer sent the next line at once, a
  * turn would last for as long as all of them, and a client that asks for a status would wait for two or three such

@@ -191,7 +191,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: [UPSTREAM, "locations/locations.ts", "resources/memory-budget.ts"],
   },
   "http/": {
-    may: [...BASE, "api/", "errors.ts", "lazy.ts", "system-code.ts"],
+    may: [...BASE, "api/", "errors.ts", "lazy.ts", "resources/turn-budget.ts", "system-code.ts"],
     mayKnow: [STORE, BLOBS, UPSTREAM, "config/schema.ts", "resources/memory-budget.ts"],
   },
   "web/": {
