@@ -18,7 +18,7 @@ export class NotZstd extends Error {
 type State = "magic" | "skippable" | "descriptor" | "block";
 
 export class ZstdFrames {
-  /** The frames so far, without those that can be skipped. */
+  /** The frames so far, with those that can be skipped. */
   count = 0;
   /** The bytes of the header that is being read. */
   readonly #head = Buffer.alloc(4);
@@ -80,7 +80,7 @@ export class ZstdFrames {
         const magic = head.readUInt32LE();
         this.#isSkipping = (magic & 0xfffffff0) === SKIPPABLE;
         if (magic !== MAGIC && !this.#isSkipping) throw new NotZstd("unknown frame descriptor");
-        if (!this.#isSkipping) this.count++;
+        this.count++;
         this.#next = this.#isSkipping ? "skippable" : "descriptor";
         return;
       }

@@ -41,7 +41,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "contract/": { may: [] },
   "contract/openapi.ts": { may: ["version.ts"] },
   "batch/": { may: ["contract/"] },
-  "formats/": { may: ["batch/", "contract/"] },
+  "formats/": { may: ["batch/", "contract/", "resources/time-slice.ts"] },
   "version.ts": { may: [] },
   "clock.ts": { may: [] },
   "redactor.ts": { may: [] },
