@@ -183,7 +183,10 @@ export class DeliveryRunner {
     const trying = attempt(held.claimed, call, this.#options);
     const left = new Promise<never>((_, reject) => {
       signal.addEventListener("abort", () => {
-        void sleep(clock, ABORT_GRACE_MS, ended.signal).then(() => reject(signal.reason as Error));
+        void sleep(clock, ABORT_GRACE_MS, ended.signal).then(() => {
+          if (!ended.signal.aborted) this.#cleanUpAfter(trying, held);
+          reject(signal.reason as Error);
+        });
       });
     });
     left.catch(() => {});
@@ -198,6 +201,12 @@ export class DeliveryRunner {
       cancel();
       ended.abort();
     }
+  }
+
+  /** Cleans up once more when an adapter that was left behind has ended: it may have written until then. */
+  #cleanUpAfter(trying: Promise<unknown>, held: HeldDelivery): void {
+    const ends = [trying, this.#inFlight.get(held)];
+    void Promise.allSettled(ends).then(() => this.#passOn(held));
   }
 
   async #record(held: HeldDelivery, end: End): Promise<void> {
@@ -268,7 +277,10 @@ export class DeliveryRunner {
     });
   }
 
-  /** Passes a lost delivery on to its next holder. If its batch was deleted there is none, and this process cleans up. */
+  /**
+   * Passes a lost delivery on to its next holder. There is none if its batch was deleted, or if the delivery has ended without
+   * what this process has sent since. Then this process cleans up.
+   */
   async #passOn(held: HeldDelivery): Promise<void> {
     const { store, log } = this.#options;
     const { batch, delivery } = held.claimed;
@@ -276,7 +288,7 @@ export class DeliveryRunner {
     const found = await store
       .findDelivery({ project: batch.project, id: batch.id }, delivery.id)
       .catch(() => delivery);
-    if (found === null) await discardLeft(held, this.#options);
+    if (found === null || found.status === "failed") await discardLeft(held, this.#options);
   }
 }
 

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type Clock, systemClock } from "../../src/clock.ts";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
+import { endLeases } from "../support/end-leases.ts";
 import { namesBelow } from "../support/files-below.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { TestRepository } from "../support/git-repository.ts";
@@ -75,6 +76,42 @@ describe.skipIf(postgres === null || !hasS3Server())("on two servers of one data
     expect(namesBelow(join(bucket.bucketFolder, id))).toEqual(["output.jsonl", "run.json"]);
     const late = await post(api, `${path}/${next.body.id}/cancel`);
     expect(late.status).toBe(409);
+  });
+
+  test("an object that arrives when its delivery has ended without it does not stay, whichever server had sent it", async () => {
+    using folder = temporaryFolder("batchd-cancel-");
+    await using upstream = await startUpstream();
+    await using bucket = await startS3Server();
+    await using proxy = await startStepProxy(bucket.url);
+    const { type: _, ...s3 } = bucket.storage({ endpoint: proxy.url });
+    const databaseUrl = await postgres!.createDatabase();
+    const config = {
+      data_dir: folder.path,
+      database_url: databaseUrl,
+      upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+      locations: [{ name: "lake", kind: "s3", access: "write", ...s3 }],
+      // No renewal comes during the test.
+      engine: { lease_seconds: 600 },
+    };
+    await using service = await startTestService({ dataDir: folder.path, config, clock });
+    const { id } = await service.submit(chatLines(2));
+    await service.events.reached("batch.completed", { batch: id });
+    const path = `/batches/${id}/deliveries`;
+    // The one request is of a server that stood still beyond its lease, and the other of one that has stopped to wait for it.
+    for (const [name, isLeaseOver] of [
+      ["run.json", true],
+      ["output.jsonl", false],
+    ] as const) {
+      const late = proxy.stopAt({ method: "PUT", path: new RegExp(name), at: "late" });
+      const { body: made } = await post(service, path, { location: "lake" });
+      await late;
+      if (isLeaseOver) await endLeases(databaseUrl);
+      await post(service, `${path}/${made.id}/cancel`);
+      await service.events.reached("delivery.cancelled", { delivery: made.id });
+      proxy.release();
+      await proxy.ended();
+      await expect.poll(() => namesBelow(bucket.bucketFolder)).toEqual([]);
+    }
   });
 });
 

@@ -5,6 +5,8 @@
 import { once } from "node:events";
 import { createServer, type IncomingMessage, request, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { Readable } from "node:stream";
+import { buffer } from "node:stream/consumers";
 import { pipeline } from "node:stream/promises";
 import { atTestEnd } from "./leftovers.ts";
 import { named } from "./waits.ts";
@@ -13,8 +15,16 @@ export interface Stop {
   readonly method: string;
   /** Matches the path and the query. */
   readonly path: RegExp;
-  /** The step: before the server gets the request, in its body, before the client gets the answer, or in that. */
-  readonly at: "request" | "answer" | { readonly sentBytes: number } | { answeredBytes: number };
+  /**
+   * The step: before the server gets the request, in its body, before the client gets the answer, or in that. A request that is
+   * `late` has come as a whole, and goes on to the server also when its client is gone.
+   */
+  readonly at:
+    | "request"
+    | "late"
+    | "answer"
+    | { readonly sentBytes: number }
+    | { answeredBytes: number };
 }
 
 export interface StepProxy extends AsyncDisposable {
@@ -23,6 +33,8 @@ export interface StepProxy extends AsyncDisposable {
   stopAt(stop: Stop, count?: number): Promise<void>;
   /** Lets everything pass, from now on and what has stopped. */
   release(): void;
+  /** Resolves once the exchanges under way have ended. */
+  ended(): Promise<void>;
 }
 
 interface OpenStop extends Stop {
@@ -32,6 +44,7 @@ interface OpenStop extends Stop {
 export async function startStepProxy(serverUrl: string): Promise<StepProxy> {
   let stops: OpenStop[] = [];
   let released = Promise.withResolvers<void>();
+  const underWay = new Set<Promise<void>>();
   const server = createServer((asked, answer) => {
     const { method, url = "" } = asked;
     const stop = stops.find((each) => each.method === method && each.path.test(url));
@@ -40,7 +53,10 @@ export async function startStepProxy(serverUrl: string): Promise<StepProxy> {
       return released.promise;
     };
     // One that asked may be gone.
-    exchange(asked, answer, { serverUrl, at: stop?.at, wait }).catch(() => answer.destroy());
+    const passing = exchange(asked, answer, { serverUrl, at: stop?.at, wait })
+      .catch(() => void answer.destroy())
+      .finally(() => underWay.delete(passing));
+    underWay.add(passing);
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
   const release = () => {
@@ -65,6 +81,9 @@ export async function startStepProxy(serverUrl: string): Promise<StepProxy> {
       return named(() => `${stop.method} ${stop.path} at ${JSON.stringify(stop.at)}`, promise);
     },
     release,
+    ended: async () => {
+      await Promise.all(underWay);
+    },
     [Symbol.asyncDispose]: close,
   };
 }
@@ -81,16 +100,17 @@ async function exchange(
   answer: ServerResponse,
   { serverUrl, at, wait }: Passing,
 ): Promise<void> {
-  if (at === "request") await wait();
-  if (asked.socket.destroyed) return;
+  const body = at === "late" ? Readable.from([await buffer(asked)]) : asked;
+  if (at === "request" || at === "late") await wait();
+  if (at !== "late" && asked.socket.destroyed) return;
   const { hostname, port } = new URL(serverUrl);
   const { method, url: path, headers } = asked;
   const sent = request({ hostname, port, method, path, headers });
-  answer.once("close", () => sent.destroy());
+  if (at !== "late") answer.once("close", () => sent.destroy());
   const responded = once(sent, "response") as Promise<[IncomingMessage]>;
   const sentBytes = typeof at === "object" && "sentBytes" in at ? at.sentBytes : Infinity;
   await Promise.all([
-    pipeline(asked, (body) => stopping(body, sentBytes, wait), sent),
+    pipeline(body, (pieces) => stopping(pieces, sentBytes, wait), sent),
     responded.then(async ([got]) => {
       if (at === "answer") await wait();
       answer.writeHead(got.statusCode ?? 502, got.headers);

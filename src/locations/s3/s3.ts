@@ -119,18 +119,27 @@ export class S3Location implements Location {
     return { address: `s3://${bucket}/${folder}` };
   }
 
-  /** Removes what the delivery has made, unless the parcel is complete. What was there before it stays. */
+  /**
+   * Removes what the delivery has made, unless the parcel is complete. What was there before it stays. Its manifest may have
+   * arrived after the other objects were removed, and says then what is not so.
+   */
   async discard(saved: string, { signal }: LocationCall): Promise<void> {
     const sender = this.#sender(signal);
     const { bucket: Bucket, deliveryId, upload, beginning, made, manifest } = parseSaved(saved);
+    const find = async (Key: string) => {
+      const found = await headOf(sender, { Bucket, Key });
+      return { Key, isThere: found !== null, isOwn: found?.Metadata?.[MADE_BY] === deliveryId };
+    };
     try {
       if (upload !== null) await abortUpload(sender, upload);
       if (beginning !== null) await abortUnsaved(sender, { bucket: Bucket, key: beginning });
-      if (!(await isMissingObject(sender, Bucket, manifest))) return;
-      for (const Key of made) {
-        const found = await headOf(sender, { Bucket, Key });
-        if (found?.Metadata?.[MADE_BY] !== deliveryId) continue;
-        await sender.send(new DeleteObjectCommand({ Bucket, Key }));
+      const { isThere, isOwn } = await find(manifest);
+      if (isThere && !isOwn) return;
+      const objects = [];
+      for (const key of made.toReversed()) objects.push(await find(key));
+      if (isThere && objects.every((object) => object.isThere)) return;
+      for (const { Key, isOwn } of objects) {
+        if (isOwn) await sender.send(new DeleteObjectCommand({ Bucket, Key }));
       }
     } catch (error) {
       throw s3Error(error, this.name, signal);

@@ -29,6 +29,10 @@ export async function inTime<T>(
   }
 }
 
+const NEVER = new AbortController().signal;
+
+type Command = Parameters<S3Client["send"]>[0];
+
 export class S3Sender {
   readonly #client: S3Client;
   readonly #clock: Pick<Clock, "after">;
@@ -41,8 +45,21 @@ export class S3Sender {
   }
 
   /** Has the types of the client's own method. */
-  readonly send: S3Client["send"] = ((command: Parameters<S3Client["send"]>[0]) =>
-    inTime({ clock: this.#clock, signal: this.#signal }, (abortSignal) =>
+  readonly send: S3Client["send"] = ((command: Command) =>
+    this.#send(command, this.#signal)) as S3Client["send"];
+
+  /**
+   * Sends a request that makes an object appear, and waits for its end. The server may still carry out a request that was cut,
+   * after a look for the object has found none.
+   */
+  readonly sendToEnd: S3Client["send"] = (async (command: Command) => {
+    this.#signal.throwIfAborted();
+    return this.#send(command, NEVER);
+  }) as S3Client["send"];
+
+  #send(command: Command, signal: AbortSignal) {
+    return inTime({ clock: this.#clock, signal }, (abortSignal) =>
       this.#client.send(command, { abortSignal }),
-    )) as S3Client["send"];
+    );
+  }
 }

@@ -60,7 +60,7 @@ export async function putWhole(target: Target, file: ParcelFile): Promise<Upload
   const checksum = Buffer.from(file.sha256, "hex").toString("base64");
   const check = target.sendsChecksums ? { ChecksumSHA256: checksum } : md5Of(Body);
   const command = new PutObjectCommand({ ...target.object, ...check, Body });
-  const stored = await target.sender.send(command);
+  const stored = await target.sender.sendToEnd(command);
   return stored.ChecksumSHA256 === checksum ? "confirmed" : "unconfirmed";
 }
 
@@ -149,7 +149,7 @@ class PartedUpload {
   async complete(): Promise<Uploaded> {
     const MultipartUpload = { Parts: this.#parts };
     const command = new CompleteMultipartUploadCommand({ ...this.#object, MultipartUpload });
-    const { ChecksumSHA256: checksum } = await this.#target.sender.send(command);
+    const { ChecksumSHA256: checksum } = await this.#target.sender.sendToEnd(command);
     const expected = `${this.#digests.digest("base64")}-${this.#parts.length}`;
     return checksum === expected ? "confirmed" : "unconfirmed";
   }
