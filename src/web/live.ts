@@ -34,6 +34,14 @@ const MAX_AGE_MS = 15 * 60_000;
 
 const NOTHING: Snapshot = new Map();
 
+const HEADERS = {
+  "content-type": "text/event-stream",
+  "cache-control": "no-store",
+  "x-content-type-options": "nosniff",
+  // nginx would hold the events back.
+  "x-accel-buffering": "no",
+};
+
 export interface Topic {
   readonly project: string;
   /** The same for everyone who sees the same. */
@@ -63,6 +71,13 @@ export interface LiveDeps {
   readonly log: Log;
 }
 
+/**
+ * Answers a page whose session has ended while it was hidden or its server was away. A browser hides the status of a stream from
+ * its page, so only an event can say that the page is to be loaded again, which asks to sign in.
+ */
+export const answerReload = (c: AppContext): Response =>
+  c.body("event: reload\ndata: {}\n\n", 200, HEADERS);
+
 export class Live {
   readonly #deps: LiveDeps;
   readonly #polls = new Map<string, Poll>();
@@ -78,13 +93,7 @@ export class Live {
       return c.text("Too many pages are open. This one stays as it is.", 503);
     }
     const { outgoing } = c.env;
-    outgoing.writeHead(200, {
-      "content-type": "text/event-stream",
-      "cache-control": "no-store",
-      "x-content-type-options": "nosniff",
-      // nginx would hold the events back.
-      "x-accel-buffering": "no",
-    });
+    outgoing.writeHead(200, HEADERS);
     outgoing.write(`retry: ${RECONNECT_MS}\nevent: version\ndata: ${assetsVersion()}\n\n`);
     this.#listen(topic, outgoing);
     return RESPONSE_ALREADY_SENT;

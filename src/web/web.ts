@@ -16,7 +16,7 @@ import { isAllowed, type Visit, visitOf } from "./guard.ts";
 import { html } from "./html.ts";
 import { keysPage } from "./keys-page.ts";
 import { homeOf, layout } from "./layout.ts";
-import { Live } from "./live.ts";
+import { answerReload, Live } from "./live.ts";
 import { newBatchPage } from "./new-batch-page.ts";
 import { type Asked, type Page, refusalView } from "./page.ts";
 import { answerHtml, protectData } from "./respond.ts";
@@ -111,7 +111,7 @@ function mountEvents(
 ): void {
   app.get(`/web/live${page.path === "/" ? "" : page.path}`, async (c) => {
     const visit = await visitOf(c, sessions);
-    if (visit === null) return c.text("Sign in first.", 401);
+    if (visit === null) return answerReload(c);
     if (!(await isAllowed(c, sessions))) return c.text(NOT_OWN, 403);
     const path = c.req.path.slice("/web/live".length) || "/";
     const asked = askedBy(c, visit, { api, root: rootOf(path), isPoll: true });

@@ -76,6 +76,12 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await guest.getByRole("button", { name: "Sign in" }).waitFor();
   });
 
+  /** Shows the page, or another tab. */
+  const show = (page: Page, isShown: boolean) =>
+    page.evaluate(`
+      Object.defineProperty(document, "hidden", { value: ${!isShown}, configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));`);
+
   /** Shows another tab and then this one again. Resolves once the page has taken its present state from the server. */
   const lookedAway = (page: Page) =>
     page.evaluate(`new Promise((resolve) => {
@@ -144,6 +150,19 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await page.getByRole("button", { name: "Sign in" }).waitFor();
     expect(await page.context().cookies()).toEqual([]);
     expect(await axeFaults(page)).toEqual([]);
+  });
+
+  test("a page that is looked at again after its person has signed out shows nothing of the project", async () => {
+    const page = await signedIn(OPERATOR, "/files");
+    await page.getByText("Live").waitFor();
+    await show(page, false);
+    const other = await page.context().newPage();
+    await other.goto(`${service.url}/usage`);
+    await other.getByRole("button", { name: "Sign out" }).click();
+    await other.getByRole("button", { name: "Sign in" }).waitFor();
+    await show(page, true);
+    await page.getByRole("button", { name: "Sign in" }).waitFor();
+    expect(await page.getByText("Drop a file").count()).toBe(0);
   });
 
   /** Opens the form for a batch with a line in it, beside another tab in which its person has signed out. */
