@@ -12,6 +12,7 @@ const COMPLETION = "completion";
 const COMPLETE = "complete";
 const DESCRIPTION = "Print the script that completes commands in bash, zsh or fish.";
 const SHELLS = "bash, zsh or fish";
+const NAMES = ["bash", "zsh", "fish"];
 
 const EXAMPLES = [
   ["source <(batchd completion bash)", "in ~/.bashrc"],
@@ -35,6 +36,13 @@ function completePath(this: unknown, complete: (value: string, description: stri
   }
 }
 
+function completeShell(
+  this: unknown,
+  complete: (value: string, description: string) => void,
+): void {
+  for (const name of NAMES) complete(name, "");
+}
+
 /** Adds the commands. `asked` is the command that the user has given. */
 export async function addCompletion(program: Command, asked: string | undefined): Promise<void> {
   program.commandsGroup("Help:");
@@ -47,6 +55,7 @@ export async function addCompletion(program: Command, asked: string | undefined)
   const root = tab(program, { completionCommandName: COMPLETION });
   for (const each of root.commands.values()) {
     for (const argument of each.arguments.values()) {
+      if (argument.name === "shell") argument.handler = completeShell;
       if (argument.name === "file" || argument.name === "data") argument.handler = completePath;
     }
     for (const option of each.options.values()) {
@@ -55,6 +64,8 @@ export async function addCompletion(program: Command, asked: string | undefined)
   }
   const command = program.commands.find((each) => each.name() === COMPLETION);
   if (command === undefined) return;
+  // The library has a script for PowerShell, too, which evaluates the words of the command line.
+  command.registeredArguments[0]?.choices(NAMES);
   addManual(command.description(DESCRIPTION), { examples: EXAMPLES, asksServer: false });
   const name = program.name();
   command.action((shell: string) => {

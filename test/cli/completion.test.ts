@@ -28,6 +28,14 @@ describe("completion", () => {
     });
   }
 
+  test("takes the shells that it names, and no other", async () => {
+    const { code, stderr } = await new BatchdProcess(["completion", "powershell"]).exited();
+    expect(code).toBe(1);
+    expect(stderr).toContain("Allowed choices are bash, zsh, fish.");
+    expect((await complete("completion", "")).slice(0, 3)).toEqual(["bash", "zsh", "fish"]);
+    expect(await complete("completion", "")).not.toContain("powershell");
+  });
+
   test("bash runs nothing of a command line or a name at Tab, and quotes what it inserts", async () => {
     using folder = temporaryFolder("batchd-completion-");
     writeFileSync(join(folder.path, "precious.jsonl"), "precious");
