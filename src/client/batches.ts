@@ -122,8 +122,10 @@ export async function batchResults(
   }
   const kind = errors ? "errors" : "output";
   await writeResults(server, batch, { ...session, format, kind, to: output });
-  const missing = errors ? 0 : missingLines(batch);
-  if (missing > 0) {
+  const missing = missingLines(batch);
+  if (errors) {
+    if (missing === 0) complain(`no line of ${batch.id} has failed`);
+  } else if (missing > 0) {
     const others = server.command("results", batch.id, "--errors");
     const are = missing === 1 ? "is" : "are";
     complain(`${lines(missing)} that failed or never ran ${are} not among them: ${others}`);

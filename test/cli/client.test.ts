@@ -191,6 +191,7 @@ describe("a batch that runs", () => {
     const { stdout, stderr } = await batchd("results", id);
     expect(rowsOf(stdout).map((row) => row.custom_id)).toEqual(["soon"]);
     expect(stderr).toContain("still runs (in_progress): these are its results so far");
+    expect((await batchd("results", id, "--errors")).stderr).toMatch(/no line of .* has failed/);
     expect((await batchd("delete", id, "--input")).stdout).toContain(`deleted ${id}`);
     expect((await batchd("show", id)).stderr).toMatch(/^batchd: No batch found with id/);
   });
