@@ -1,5 +1,6 @@
 /** Defines what a page is made of, and finds the parts that have changed since it was sent. */
 import type { Caller } from "../api/access.ts";
+import { truncate } from "../batch/truncate.ts";
 import type { Answer, Api, Refusal } from "./api.ts";
 import { type Html, html, render, untrusted } from "./html.ts";
 
@@ -57,11 +58,19 @@ export const refusalView = ({ status, message }: Refusal): View => ({
   parts: [
     {
       id: "refusal",
-      html: html`<section id="refusal" class="empty"><h1>${status === 404 ? "Not found" : "This did not work"}</h1><p>${untrusted(message, 1_000)}</p></section>`,
+      html: html`<section id="refusal" class="empty"><h1>${status === 404 ? "Not found" : "This did not work"}</h1><p>${withCode(message)}</p></section>`,
     },
   ],
   isOver: true,
 });
+
+/** Writes what stands between backticks, such as a command, as code. */
+const withCode = (message: string): Html[] =>
+  truncate(message, 1_000)
+    .split(/`([^`]+)`/)
+    .map((text, at) =>
+      at % 2 === 0 ? untrusted(text, 1_000) : html`<code>${untrusted(text, 1_000)}</code>`,
+    );
 
 /** The parts of a view by the id of their element. */
 export type Snapshot = ReadonlyMap<string, RenderedPart>;

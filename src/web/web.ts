@@ -35,6 +35,17 @@ const PAGES: readonly Page[] = [
   keysPage,
 ];
 
+/** Every other address that a person opens. The API answers programs, and all that is below its own path. */
+const noPage: Page = {
+  path: "*",
+  pollMs: null,
+  view: async () => ({
+    ok: false,
+    status: 404,
+    message: "This server has no page at this address.",
+  }),
+};
+
 export interface WebDeps extends SessionsDeps, Pick<SignInDeps, "audit"> {
   readonly clock: Clock;
   readonly log: Log;
@@ -61,6 +72,7 @@ export function mountWeb(app: Hono<AppEnv>, deps: WebDeps): Web {
   app.get("/batches", async (c, next) =>
     asksForHtml(c) ? c.redirect(rootOf(pathOf(c.req.url)), 303) : next(),
   );
+  mountPage(app, noPage, { api, sessions });
   return live;
 }
 
@@ -162,7 +174,8 @@ function mountPassage(app: Hono<AppEnv>, api: Api, sessions: Sessions): void {
 /** A page of this server gets it after its person has signed in anew in another tab. */
 const NOT_OWN = "This is for the pages of this server. If it is one of them, load it again.";
 
-const asksForHtml = (c: AppContext) => c.req.header("accept")?.includes("text/html") === true;
+const asksForHtml = (c: AppContext) =>
+  c.req.header("accept")?.includes("text/html") === true && !/^\/v1(?:\/|$)/.test(c.req.path);
 
 /** Returns the way from a path to the root, so that links work behind a proxy that adds a prefix. */
 const rootOf = (path: string): string => "../".repeat(path.split("/").length - 2) || "./";

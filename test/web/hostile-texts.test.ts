@@ -72,6 +72,28 @@ test("a page that cannot be is no failure of the server", async () => {
   expect(await Promise.all(statuses)).toEqual([400, 400, 404]);
 });
 
+test("an address without a page leads a person back, and a program to the API", async () => {
+  for (const path of ["/nowhere", "/batches/a/b", "/web", "/?"]) {
+    const answer = await open(path);
+    expect([path, answer.status]).toEqual([path, path === "/?" ? 200 : 404]);
+    const text = await answer.text();
+    const [, home = ""] = /<a class="brand" href="([^"]+)"/.exec(text) ?? [];
+    expect([path, new URL(home, service.url + path).pathname]).toEqual([path, "/"]);
+  }
+  for (const path of ["/v1", "/v1/nowhere", "/openai/v1/nowhere"]) {
+    const answer = await open(path);
+    expect([path, answer.status]).toEqual([path, 404]);
+    expect(await answer.json()).toMatchObject({ error: { type: "invalid_request_error" } });
+  }
+});
+
+test("the command in a refusal is code", async () => {
+  expect(await (await open("/keys")).text()).toContain(
+    "<code><bdi>batchd keys create --name operator",
+  );
+  expect(await (await open("/batches/`<b>")).text()).toContain("`&lt;b&gt;");
+});
+
 test("events have them escaped, in one line of JSON", async () => {
   for (const path of ["", `/batches/${batchId}`, "/files", "/upstreams"]) {
     const answer = await open(`/web/live${path}`);

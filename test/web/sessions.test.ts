@@ -101,16 +101,19 @@ test("a form that comes a byte at a time does not keep its connection", async ()
 });
 
 describe("a person who is signed out", () => {
-  test.each(PAGES)("sees the sign-in page at %s, and nothing else", async (path) => {
-    for (const cookie of ["", "batchd_session=1.-.9999999999.x.y", "batchd_session=%"]) {
-      const answer = await open(path, { cookie });
-      expect(answer.status).toBe(401);
-      const text = await answer.text();
-      expect(text).toContain('<form method="post"');
-      expect(text).not.toContain(batchId);
-      expect(text).not.toContain("data-token");
-    }
-  });
+  test.each([...PAGES, "/nowhere"])(
+    "sees the sign-in page at %s, and nothing else",
+    async (path) => {
+      for (const cookie of ["", "batchd_session=1.-.9999999999.x.y", "batchd_session=%"]) {
+        const answer = await open(path, { cookie });
+        expect(answer.status).toBe(401);
+        const text = await answer.text();
+        expect(text).toContain('<form method="post"');
+        expect(text).not.toContain(batchId);
+        expect(text).not.toContain("data-token");
+      }
+    },
+  );
 
   test("gets no events, no data and no answer of the API", async () => {
     for (const path of ["/web/live", `/web/live/batches/${batchId}`]) {
