@@ -5,9 +5,10 @@ import type { UsageList, UsageRow } from "../contract/usage.ts";
 import { actionButton } from "./batch-actions.ts";
 import { formatCount, formatMoney, time } from "./format.ts";
 import { type Html, html, untrusted } from "./html.ts";
-import { type ListOf, type Page, readFor } from "./page.ts";
+import { type Asked, type ListOf, type Page, readFor } from "./page.ts";
 
 const ROWS = 50;
+const MAX_PROJECTS = 500;
 
 export const keysPage: Page = {
   path: "/keys",
@@ -19,11 +20,11 @@ export const keysPage: Page = {
     if (after !== null) params.set("after", after);
     const keys = await readFor<ListOf<KeyObject>>(asked, `/v1/admin/keys?${params}`);
     if (!keys.ok) return keys;
-    const usage = await readFor<UsageList>(asked, "/v1/usage?group_by=project");
     const parts = [
       { id: "heading", html: heading() },
-      { id: "keys", html: keyTable(keys.value) },
-      { id: "projects", html: projectTable(usage.ok ? usage.value.data : []) },
+      { id: "keys", html: keyTable(keys.value, after) },
+      // A sum over all usage may take a second, which no open page is to cost again and again.
+      ...(asked.isPoll ? [] : [{ id: "projects", html: await projectsOf(asked) }]),
     ];
     return { ok: true, value: { title: "Keys and projects", parts, isOver: false } };
   },
@@ -43,14 +44,17 @@ const heading =
 </form>
 <dialog id="made" aria-labelledby="made-title"><form method="dialog"><h2 id="made-title">The new key</h2><p>Copy it now. No page and no answer shows it again.</p><pre id="made-key" tabindex="0"></pre><div class="buttons"><button type="button" class="plain" id="copy-key" data-copy="">Copy</button><button class="primary">Done</button></div></form></dialog></div>`;
 
-function keyTable({ data, last_id: lastId, has_more: hasMore }: ListOf<KeyObject>): Html {
-  if (data.length === 0) {
+function keyTable(
+  { data, last_id: lastId, has_more: hasMore }: ListOf<KeyObject>,
+  after: string | null,
+): Html {
+  if (data.length === 0 && after === null) {
     return html`<div id="keys" class="empty"><h2>No keys were made at run time</h2><p>Keys of the configuration file are not listed.</p></div>`;
   }
   return html`<section id="keys"><div class="scroll" tabindex="0" role="region" aria-label="Keys"><table>
 <thead><tr><th scope="col">Key</th><th scope="col">Project</th><th scope="col">May</th><th scope="col" class="middle">Last used</th><th scope="col" class="middle">Ends</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
 <tbody>${data.map(keyRow)}</tbody>
-</table></div><nav class="pages" aria-label="Pages of the list">${hasMore ? html`<a href="keys?after=${lastId}" rel="next">Older</a>` : ""}</nav></section>`;
+</table></div><nav class="pages" aria-label="Pages of the list">${after === null ? "" : html`<a href="keys">Newest</a>`}${hasMore ? html`<a href="keys?after=${lastId}" rel="next">Older</a>` : ""}</nav></section>`;
 }
 
 const keyRow = (key: KeyObject): Html => html`<tr>
@@ -71,16 +75,18 @@ const keyRow = (key: KeyObject): Html => html`<tr>
 })}</div></td>
 </tr>`;
 
-const projectTable = (
-  rows: readonly UsageRow[],
-): Html => html`<section id="projects" class="card" aria-labelledby="projects-title">
+async function projectsOf(asked: Asked): Promise<Html> {
+  const usage = await readFor<UsageList>(asked, "/v1/usage?group_by=project");
+  return html`<section id="projects" class="card" aria-labelledby="projects-title">
 <h2 id="projects-title">Projects in the last 30 days</h2>
-${
+${usage.ok ? projectTable(usage.value.data) : html`<p>${untrusted(usage.message, 1_000)}</p>`}
+</section>`;
+}
+
+const projectTable = (rows: readonly UsageRow[]): Html =>
   rows.length === 0
     ? html`<p class="dim">No project has used anything.</p>`
     : html`<div class="scroll" tabindex="0" role="region" aria-label="Projects"><table>
 <thead><tr><th scope="col">Project</th><th scope="col" class="number">Lines</th><th scope="col" class="number middle">Input tokens</th><th scope="col" class="number middle">Output tokens</th><th scope="col" class="number">Cost</th></tr></thead>
-<tbody>${rows.map((row) => html`<tr><th scope="row">${untrusted(row.project ?? "", 64)}</th><td class="number">${formatCount(row.requests)}</td><td class="number middle">${formatCount(row.input_tokens)}</td><td class="number middle">${formatCount(row.output_tokens)}</td><td class="number">${row.cost === null ? "–" : formatMoney(row.cost.amount, row.cost.currency)}</td></tr>`)}</tbody>
-</table></div>`
-}
-</section>`;
+<tbody>${rows.slice(0, MAX_PROJECTS).map((row) => html`<tr><th scope="row">${untrusted(row.project ?? "", 64)}</th><td class="number">${formatCount(row.requests)}</td><td class="number middle">${formatCount(row.input_tokens)}</td><td class="number middle">${formatCount(row.output_tokens)}</td><td class="number">${row.cost === null ? "–" : formatMoney(row.cost.amount, row.cost.currency)}</td></tr>`)}</tbody>
+</table></div>${rows.length > MAX_PROJECTS ? html`<p class="dim">The first ${formatCount(MAX_PROJECTS)} of ${formatCount(rows.length)} rows. The CSV of <a href="usage?by=project">Usage</a> has all.</p>` : ""}`;

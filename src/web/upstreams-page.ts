@@ -9,6 +9,8 @@ import { type Html, html, untrusted } from "./html.ts";
 import { type Asked, type Page, type Part, readFor } from "./page.ts";
 import { pill, WAITING_TEXTS } from "./status.ts";
 
+const ROWS = 50;
+
 export const upstreamsPage: Page = {
   path: "/upstreams",
   pollMs: 2_000,
@@ -17,14 +19,19 @@ export const upstreamsPage: Page = {
   async view(asked) {
     const answer = await readFor<UpstreamList>(asked, "/v1/admin/upstreams");
     if (!answer.ok) return answer.status === 403 ? NOT_ALLOWED : answer;
-    const upstreams = answer.value.data;
+    const all = answer.value.data;
+    const after = asked.query.get("after") ?? "";
+    // The API sorts them by name.
+    const following = all.filter(({ name }) => name > after);
+    const upstreams = following.slice(0, ROWS);
     const rows = upstreams.map((each, at): Part => ({ id: `target-${at}`, html: row(each, at) }));
     const facts = upstreams.map(
       (each, at): Part => ({ id: `facts-${at}`, html: factsOf(each, at) }),
     );
     const parts = [
-      { id: "heading", html: html`<div id="heading" class="head"><h1>Upstreams</h1></div>` },
+      { id: "heading", html: heading(all) },
       { id: "targets", html: table(rows), pieces: rows },
+      { id: "pages", html: pages(after, following.length > ROWS ? upstreams.at(-1) : undefined) },
       { id: "charts", html: cards(upstreams, facts), pieces: facts },
     ];
     return { ok: true, value: { title: "Upstreams", parts, isOver: false } };
@@ -40,6 +47,19 @@ const NOT_ALLOWED = {
   status: 403,
   message: "Upstreams are for administrators: their keys have the scope admin.",
 } as const;
+
+/** Names those that take no lines, where they may be on another page of the list. */
+function heading(all: readonly UpstreamObject[]): Html {
+  const unavailable = all.filter((each) => each.unavailable !== null).map(({ name }) => name);
+  const note =
+    all.length <= ROWS
+      ? ""
+      : html`<p class="dim">${formatCount(all.length)} upstreams${unavailable.length === 0 ? "" : html`; they do not take all lines: ${listed(unavailable)}`}</p>`;
+  return html`<div id="heading" class="head"><div><h1>Upstreams</h1>${note}</div></div>`;
+}
+
+const pages = (after: string, last: UpstreamObject | undefined): Html =>
+  html`<nav id="pages" class="pages" aria-label="Pages of the list">${after === "" ? "" : html`<a href="upstreams">First</a>`}${last === undefined ? "" : html`<a href="upstreams?${String(new URLSearchParams({ after: last.name }))}" rel="next">Next</a>`}</nav>`;
 
 const table = (rows: readonly Part[]): Html =>
   rows.length === 0
