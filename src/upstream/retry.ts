@@ -18,21 +18,13 @@
  */
 import { type FinalOutcome, isOfGateway, type Outcome } from "../batch/outcome.ts";
 
-export interface RetryPolicy {
-  /** The number of attempts at a line that may be failing by its own fault, the first one included. */
-  readonly maxAttempts: number;
-  readonly baseMs: number;
-  readonly capMs: number;
-  /** The time for which a target that fails every line counts as down. After it, bad lines count as the cause. */
-  readonly patienceMs: number;
-}
-
-export const DEFAULT_RETRY_POLICY: RetryPolicy = {
-  maxAttempts: 5,
-  baseMs: 500,
-  capMs: 30_000,
-  patienceMs: 3 * 60 * 60 * 1000,
-};
+/** The number of attempts at a line that may be failing by its own fault, the first one included. */
+const MAX_ATTEMPTS = 5;
+const BASE_MS = 500;
+/** The longest wait beyond the one that an upstream asks for. */
+export const CAP_MS = 30_000;
+/** The time for which a target that fails every line counts as down. After it, bad lines count as the cause. */
+export const PATIENCE_MS = 3 * 60 * 60 * 1000;
 
 /** The attempts at a line that ended without a final outcome. */
 export interface Tally {
@@ -70,24 +62,23 @@ export type Next =
 export function decide(
   outcome: Outcome,
   { tally, ...moment }: Moment & { readonly tally: Tally },
-  policy: RetryPolicy,
 ): Next {
   if (outcome.kind === "interrupted") return { do: "give_back" };
   if (outcome.kind === "answered" && !isWorthRepeating(outcome.status)) {
     return { do: "record", outcome };
   }
   const sinceMs = tally.sinceMs ?? moment.nowMs;
-  const isPatient = moment.nowMs - sinceMs < policy.patienceMs;
+  const isPatient = moment.nowMs - sinceMs < PATIENCE_MS;
   if (isCuredByTime(outcome, moment) || (isPatient && isTargetsFault(outcome, moment))) {
     const hintMs = outcome.kind === "overloaded" ? (outcome.retryAfterMs ?? 0) : 0;
-    const atMs = moment.nowMs + hintMs + jitter(tally.overloads, moment.random, policy);
+    const atMs = moment.nowMs + hintMs + jitter(tally.overloads, moment.random);
     const next = { ...tally, overloads: tally.overloads + 1, sinceMs };
     return { do: "retry", atMs: Math.min(atMs, moment.deadlineAtMs), tally: next };
   }
   const failures = tally.failures + 1;
-  const atMs = moment.nowMs + jitter(tally.failures, moment.random, policy);
+  const atMs = moment.nowMs + jitter(tally.failures, moment.random);
   // A failure with no time left for another try is an answer all the same, and better than none.
-  if (failures >= policy.maxAttempts || atMs >= moment.deadlineAtMs) {
+  if (failures >= MAX_ATTEMPTS || atMs >= moment.deadlineAtMs) {
     return { do: "record", outcome };
   }
   return { do: "retry", atMs, tally: { ...tally, failures, sinceMs } };
@@ -113,8 +104,8 @@ const isDoubtful = (outcome: Outcome) =>
 /**
  * Returns the tally without the failures of a line whose target was found down afterwards: the line was not at fault.
  */
-export function forgiven(tally: Tally, nowMs: number, { patienceMs }: RetryPolicy): Tally {
-  const isPatient = tally.sinceMs !== null && nowMs - tally.sinceMs < patienceMs;
+export function forgiven(tally: Tally, nowMs: number): Tally {
+  const isPatient = tally.sinceMs !== null && nowMs - tally.sinceMs < PATIENCE_MS;
   return isPatient ? { ...tally, failures: 0 } : tally;
 }
 
@@ -123,5 +114,4 @@ const isWorthRepeating = (status: number) =>
   (status >= 500 && status !== 501) || status === 408 || status === 409;
 
 /** Draws the wait after `before` earlier ones. */
-const jitter = (before: number, random: number, { baseMs, capMs }: RetryPolicy) =>
-  random * Math.min(baseMs * 2 ** before, capMs);
+const jitter = (before: number, random: number) => random * Math.min(BASE_MS * 2 ** before, CAP_MS);

@@ -13,14 +13,7 @@ import type { AllowedAnswer } from "../batch/token-estimate.ts";
 import { type Clock, elapsedAt } from "../clock.ts";
 import { HeldWaits } from "./held-waits.ts";
 import { mayAsk, proxyThrough } from "./proxy.ts";
-import {
-  DEFAULT_RETRY_POLICY,
-  decide,
-  forgiven,
-  type Next,
-  NO_ATTEMPTS,
-  type Tally,
-} from "./retry.ts";
+import { decide, forgiven, type Next, NO_ATTEMPTS, type Tally } from "./retry.ts";
 import { RetryWaits } from "./retry-waits.ts";
 import { type Slot, SlotRequest } from "./slot.ts";
 import { SlotQueue } from "./slot-queue.ts";
@@ -183,7 +176,7 @@ export class TargetRoute implements Route {
       }
       target.telemetry.waited("batch", slot.waitedMs);
       if (failed?.capacity.hasBeenDownSince(failedAtMs)) {
-        tally = forgiven(tally, this.#clock.elapsedMs(), DEFAULT_RETRY_POLICY);
+        tally = forgiven(tally, this.#clock.elapsedMs());
       }
       const outcome = await target.send(slot, request, signals.abort);
       this.#retryWaits.note(outcome, tally);
@@ -277,10 +270,6 @@ export class TargetRoute implements Route {
   #decide(outcome: Outcome, { tally, target, deadlineAtMs, hasServedOthers }: Attempted): Next {
     const isTargetDown = target.capacity.circuit !== "closed";
     const moment = { nowMs: this.#clock.elapsedMs(), deadlineAtMs, random: this.#random() };
-    return decide(
-      outcome,
-      { ...moment, tally, isTargetDown, hasServedOthers },
-      DEFAULT_RETRY_POLICY,
-    );
+    return decide(outcome, { ...moment, tally, isTargetDown, hasServedOthers });
   }
 }

@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { NO_USAGE } from "../../src/batch/batch.ts";
 import type { Outcome } from "../../src/batch/outcome.ts";
-import { DEFAULT_RETRY_POLICY, decide, forgiven, NO_ATTEMPTS } from "../../src/upstream/retry.ts";
+import { CAP_MS, decide, forgiven, NO_ATTEMPTS, PATIENCE_MS } from "../../src/upstream/retry.ts";
 
 const body = Buffer.from("{}");
 const answered = (status: number): Outcome => ({
@@ -31,7 +31,7 @@ const moment = {
   hasServedOthers: true,
 };
 const decideAfter = (outcome: Outcome, changes: Partial<typeof moment> = {}) =>
-  decide(outcome, { ...moment, ...changes }, DEFAULT_RETRY_POLICY);
+  decide(outcome, { ...moment, ...changes });
 
 describe("after an attempt", () => {
   test.each([200, 201, 204, 301, 400, 401, 403, 404, 413, 422, 501])(
@@ -123,22 +123,20 @@ describe("after an attempt", () => {
     { kind: "broken", detail: "connection reset" },
     { kind: "timed_out", afterMs: 5 },
   ])("$kind at a target that fails everybody costs the line nothing, for some hours", (outcome) => {
-    const { patienceMs } = DEFAULT_RETRY_POLICY;
-    const tally = { failures: 4, overloads: 0, sinceMs: NOW - patienceMs + 1 };
+    const tally = { failures: 4, overloads: 0, sinceMs: NOW - PATIENCE_MS + 1 };
     const down = { tally, isTargetDown: true };
     expect(decideAfter(outcome, down)).toMatchObject({
       do: "retry",
       tally: { failures: 4, overloads: 1, sinceMs: tally.sinceMs },
     });
-    const tooLong = { ...down, tally: { ...tally, sinceMs: NOW - patienceMs } };
+    const tooLong = { ...down, tally: { ...tally, sinceMs: NOW - PATIENCE_MS } };
     expect(decideAfter(outcome, tooLong)).toEqual({ do: "record", outcome });
   });
 
   test("what a line failed with before its target was found down is forgiven, for some hours", () => {
-    const { patienceMs } = DEFAULT_RETRY_POLICY;
-    const tally = { failures: 4, overloads: 2, sinceMs: NOW - patienceMs + 1 };
-    expect(forgiven(tally, NOW, DEFAULT_RETRY_POLICY)).toEqual({ ...tally, failures: 0 });
-    expect(forgiven(tally, NOW + 1, DEFAULT_RETRY_POLICY)).toEqual(tally);
+    const tally = { failures: 4, overloads: 2, sinceMs: NOW - PATIENCE_MS + 1 };
+    expect(forgiven(tally, NOW)).toEqual({ ...tally, failures: 0 });
+    expect(forgiven(tally, NOW + 1)).toEqual(tally);
   });
 
   test("a failure without time for another try is final, for it is an answer", () => {
@@ -182,14 +180,12 @@ const anyMoment = fc.record({
 test("a retry is never before the hint or now, never after the deadline, never later than the cap beyond the hint", () => {
   fc.assert(
     fc.property(anyOutcome, anyMoment, (outcome, at) => {
-      const next = decide(outcome, at, DEFAULT_RETRY_POLICY);
+      const next = decide(outcome, at);
       if (next.do !== "retry") return;
       const hintMs = outcome.kind === "overloaded" ? (outcome.retryAfterMs ?? 0) : 0;
       const earliestAtMs = Math.min(NOW + hintMs, at.deadlineAtMs);
       expect(next.atMs).toBeGreaterThanOrEqual(earliestAtMs);
-      expect(next.atMs).toBeLessThanOrEqual(
-        Math.min(at.deadlineAtMs, NOW + hintMs + DEFAULT_RETRY_POLICY.capMs),
-      );
+      expect(next.atMs).toBeLessThanOrEqual(Math.min(at.deadlineAtMs, NOW + hintMs + CAP_MS));
       const { failures, overloads } = at.tally;
       expect(next.tally.failures + next.tally.overloads).toBe(failures + overloads + 1);
     }),
