@@ -31,3 +31,24 @@ export interface Forecast {
   readonly waiting: Waiting | null;
   readonly commonFailure: CommonFailure | null;
 }
+
+/** The order of importance: the first reason is reported when the targets of a route, or its replicas, differ. */
+const ORDER: readonly WaitingReason[] = [
+  "refused_credentials",
+  "out_of_quota",
+  "wrong_address",
+  "upstream_down",
+  "journal_not_writable",
+  "no_room",
+  "outside_hours",
+];
+
+/** Returns the reason to report of several; null when lines go on at one of them. */
+export function worstOf<Why extends { readonly reason: WaitingReason }>(
+  all: readonly (Why | null)[],
+): Why | null {
+  const known = all.filter((each) => each !== null);
+  if (known.length < all.length) return null;
+  const rankOf = ({ reason }: Why) => ORDER.indexOf(reason);
+  return known.toSorted((a, b) => rankOf(a) - rankOf(b))[0] ?? null;
+}

@@ -2,9 +2,10 @@
  * The routes of another replica, as far as its report describes them: which models it serves, and whether they take
  * lines now. Nothing can be sent through them.
  */
+
+import { worstOf } from "../batch/forecast.ts";
 import { Schedule } from "./capacity/schedule.ts";
 import { ANY_MODEL, Router } from "./router.ts";
-import { worstOf } from "./unavailability.ts";
 import type {
   ReplicaRoute,
   RequestKind,

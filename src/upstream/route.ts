@@ -8,6 +8,7 @@
  * a target is made when a slot is free, so no line waits for a target that has closed meanwhile.
  */
 import { FairQueue } from "../batch/fair-queue.ts";
+import { worstOf } from "../batch/forecast.ts";
 import { isSuccess, type Outcome } from "../batch/outcome.ts";
 import type { AllowedAnswer } from "../batch/token-estimate.ts";
 import { type Clock, elapsedAt } from "../clock.ts";
@@ -18,7 +19,6 @@ import { RetryWaits } from "./retry-waits.ts";
 import { type Slot, SlotRequest } from "./slot.ts";
 import { SlotQueue } from "./slot-queue.ts";
 import type { Target } from "./target.ts";
-import { worstOf } from "./unavailability.ts";
 import type {
   LineSender,
   ProxyResult,

@@ -2,16 +2,6 @@
 import type { Outcome, RefusalReason } from "../batch/outcome.ts";
 import type { Unavailability } from "./upstream.ts";
 
-/** The order of importance: the first reason is reported when the targets of a route differ. */
-const ORDER: readonly Unavailability["reason"][] = [
-  "refused_credentials",
-  "out_of_quota",
-  "wrong_address",
-  "upstream_down",
-  "no_room",
-  "outside_hours",
-];
-
 const OF_REFUSALS: Readonly<Record<RefusalReason, Unavailability["reason"]>> = {
   credentials: "refused_credentials",
   quota: "out_of_quota",
@@ -43,11 +33,3 @@ const describeBroken = (detail: string) =>
   /^status \d{3}/.test(detail)
     ? `${detail.slice(0, "status 200".length)} with no usable answer`
     : detail;
-
-/** Returns the reason to report for a route; null when one of its targets takes lines. */
-export function worstOf(all: readonly (Unavailability | null)[]): Unavailability | null {
-  const known = all.filter((each) => each !== null);
-  if (known.length < all.length) return null;
-  const rankOf = ({ reason }: Unavailability) => ORDER.indexOf(reason);
-  return known.toSorted((a, b) => rankOf(a) - rankOf(b))[0] ?? null;
-}

@@ -1,5 +1,5 @@
 /** Finds why no line of a batch goes on: its upstreams, the queue, or a journal that cannot be written. */
-import type { Waiting } from "../../batch/forecast.ts";
+import { type Waiting, worstOf } from "../../batch/forecast.ts";
 import type { WaitingReason } from "../../contract/batch-extension.ts";
 import type { OpenBatch } from "../../store/batches.ts";
 import type { FleetRoute } from "./fleet-routes.ts";
@@ -10,17 +10,6 @@ export const END_IS_KNOWN: ReadonlySet<WaitingReason> = new Set(["no_room", "out
 /** Whether something has to be mended before any line goes on. */
 export const isUnanswered = (waiting: Waiting | null): boolean =>
   waiting !== null && !END_IS_KNOWN.has(waiting.reason);
-
-/** The order of importance: the first reason is reported where replicas differ. */
-const ORDER: readonly WaitingReason[] = [
-  "refused_credentials",
-  "out_of_quota",
-  "wrong_address",
-  "upstream_down",
-  "journal_not_writable",
-  "no_room",
-  "outside_hours",
-];
 
 type Wait = Omit<Waiting, "sinceMs">;
 
@@ -46,13 +35,9 @@ function waitAt(
   kind: { readonly project: string; readonly model: string },
 ): Wait | null {
   if (routes.length === 0) return { reason: "not_served", upstreamError: null };
-  let worst: Wait | null = null;
-  for (const route of routes) {
-    const wait = route.canWrite ? route.unavailabilityFor(kind) : UNWRITABLE;
-    if (wait === null) return null;
-    if (worst === null || ORDER.indexOf(wait.reason) < ORDER.indexOf(worst.reason)) worst = wait;
-  }
-  return worst;
+  return worstOf(
+    routes.map((route) => (route.canWrite ? route.unavailabilityFor(kind) : UNWRITABLE)),
+  );
 }
 
 const UNWRITABLE: Wait = { reason: "journal_not_writable", upstreamError: null };
