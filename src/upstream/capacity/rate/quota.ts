@@ -40,15 +40,14 @@ export interface Reservation {
 }
 
 export class Quota {
-  readonly #requests: RateLimiter;
-  readonly #tokens: RateLimiter;
+  readonly #requests = new RateLimiter();
+  readonly #tokens = new RateLimiter();
   readonly #worth = new EstimateWorth();
   /** The reservations of the requests under way. */
   readonly #reservations = new Set<Reservation>();
 
   constructor(configured: QuotaLimits) {
-    this.#requests = new RateLimiter(configured.requestsPerMinute);
-    this.#tokens = new RateLimiter(configured.tokensPerMinute);
+    this.setLimits(configured);
   }
 
   setLimits(configured: QuotaLimits): void {

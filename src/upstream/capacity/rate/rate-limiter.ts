@@ -43,7 +43,7 @@ const LEARNED_FOR_MS = 600_000;
 const REFILL_ERROR_MS = 6_000;
 
 export class RateLimiter {
-  #configured: number | null;
+  #configured: number | null = null;
   #learned: number | null = null;
   /** The last time at which an answer reported the limit, or refused a request for it. */
   #learnedAtMs = 0;
@@ -58,10 +58,6 @@ export class RateLimiter {
   #spreadUntilMs = 0;
   /** Whether the rest and the time until it is whole fit together as in a bucket that fills all the time. */
   #isBucket = true;
-
-  constructor(configuredPerMinute: number | null) {
-    this.#configured = configuredPerMinute;
-  }
 
   configure(perMinute: number | null): void {
     this.#configured = perMinute;
