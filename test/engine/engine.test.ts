@@ -18,15 +18,3 @@ test("output and error rows are in input order even when answers come in another
   expect(numbers(error)).toEqual(all.filter((n) => n % 5 === 0));
   expect(batch.request_counts).toEqual({ total: 60, completed: 48, failed: 12 });
 });
-
-test("the log tells of each line its batch, its chunk and the upstream's id for it", async () => {
-  await using upstream = await startUpstream();
-  await using service = await startTestService({ upstreamUrl: upstream.url });
-
-  const { id } = await service.run(chatLines(1));
-
-  const recorded = service.events.all.filter(({ event }) => event === "line.recorded");
-  expect(recorded).toMatchObject([
-    { batch: id, chunk: 0, line: 1, outcome: "answered", upstreamRequestId: "req-1" },
-  ]);
-});
