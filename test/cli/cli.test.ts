@@ -47,7 +47,9 @@ describe("batchd serve", () => {
     const exit = await serve("--data-dir", join(dir, "shared")).exited();
 
     expect(exit.code).toBe(1);
-    expect(exit.stderr).toMatch(/^batchd: another batchd is using the data folder .*\n$/);
+    expect(exit.stderr).toMatch(
+      /^batchd: another batchd is using the data folder .* --data-dir.*\n$/,
+    );
   });
 
   test("tells in one line that the data folder cannot be written", async () => {

@@ -113,14 +113,6 @@ test("an input file deleted while its batch runs is read to the end, then remove
   await expect(service.openai.files.retrieve(input_file_id)).rejects.toMatchObject({ status: 404 });
 });
 
-test("a second process on the same data folder is refused in one line", async () => {
-  await using service = await startTestService();
-
-  await expect(startTestService({ dataDir: service.dataDir })).rejects.toThrow(
-    /another batchd is using the data folder .* --data-dir/,
-  );
-});
-
 test.each([
   ["answers that come fast are in the journal a tenth of a second later", 60, 40, 100],
   ["a few answers wait for half a second for more of them, and share a segment", 8, 4, 500],
