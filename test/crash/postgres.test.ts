@@ -121,24 +121,6 @@ describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
     await Promise.all(servers.map((server) => server.kill()));
   });
 
-  test("killed in the middle, a batch loses no line and doubles none", async () => {
-    using folder = temporaryFolder("batchd-postgres-crash-");
-    await using upstream = await startUpstream();
-    const databaseUrl = await postgres!.createDatabase();
-    const setting = { dataDir: join(folder.path, "data"), databaseUrl, upstream };
-    const first = await start(setting);
-    const id = await submit(first.openai);
-    await upstream.reachedLines(LINES / 2);
-    await first.server.kill();
-    await endLeases(databaseUrl);
-
-    const second = await start(setting);
-    await second.server.batchEnded(id);
-    await checkOutput(second.openai, id);
-    const { stderr } = await second.server.kill("SIGTERM");
-    expect(stderr).not.toContain(PASSWORD);
-  });
-
   test.skipIf(postgres?.server === null)(
     "while the database is away requests get a 503 and the batch waits; then it goes on",
     async () => {
