@@ -1,6 +1,6 @@
 /**
- * Two servers on one PostgreSQL whose clocks stand still, so that no loop looks for work by itself. Only a nudge, or a clock
- * that a test moves, makes anything happen.
+ * Two servers on one PostgreSQL whose clocks stand still, so that no loop looks for work by itself. Only a nudge
+ * makes anything happen.
  */
 import { join } from "node:path";
 import { Client } from "pg";
@@ -21,10 +21,6 @@ import { named } from "../support/waits.ts";
 
 const postgres = forAllTests(await sharePostgres("the nudges of PostgreSQL"));
 
-/** The interval at which every server looks by itself. */
-const LONGEST_POLL_MS = 10_000;
-/** The loops of a worker. */
-const LOOP_COUNT = 8;
 /** They take far longer than a nudge. */
 const MANY_LINES = 5_000;
 
@@ -32,33 +28,36 @@ async function startReplica(options: {
   readonly url: string;
   readonly dataDir: string;
   readonly upstreamUrl?: string;
-  readonly listens: boolean;
   readonly role: "api" | "worker";
 }) {
-  const { url, dataDir, listens, role } = options;
+  const { url, dataDir, role } = options;
   // The database decides whether a window is over, so the dates must be near its own.
   const clock = new FakeClock(Date.now());
-  const service = await startTestService({
+  return startTestService({
     dataDir,
     clock,
     role,
     config: { engine: { stop_grace_seconds: 0, drain_grace_seconds: 0 } },
     ...(options.upstreamUrl !== undefined && { upstreamUrl: options.upstreamUrl }),
     openStorage: async (_config, { closers }) => {
-      const opened = await openPostgresStore({ url, poolSize: 4, listens, clock: systemClock });
+      const opened = await openPostgresStore({
+        url,
+        poolSize: 4,
+        listens: true,
+        clock: systemClock,
+      });
       if (!opened.ok) throw new Error(opened.problem);
       closers.add("store", () => opened.store.close());
       const blobs = await openDiskBlobs(join(dataDir, "blobs"), { isShared: true });
       return { ok: true, store: opened.store, blobs };
     },
   });
-  return { service, clock };
 }
 
-async function startPair({ listens }: { readonly listens: boolean }) {
+async function startPair() {
   const folder = temporaryFolder("batchd-nudges-");
   const upstream = await startUpstream();
-  const places = { url: await postgres!.createDatabase(), dataDir: folder.path, listens };
+  const places = { url: await postgres!.createDatabase(), dataDir: folder.path };
   const worker = await startReplica({ ...places, role: "worker", upstreamUrl: upstream.url });
   const api = await startReplica({ ...places, role: "api" });
   return {
@@ -68,8 +67,8 @@ async function startPair({ listens }: { readonly listens: boolean }) {
     url: places.url,
     async [Symbol.asyncDispose]() {
       upstream.release();
-      await api.service[Symbol.asyncDispose]();
-      await worker.service[Symbol.asyncDispose]();
+      await api[Symbol.asyncDispose]();
+      await worker[Symbol.asyncDispose]();
       await upstream.close();
       folder[Symbol.dispose]();
     },
@@ -85,50 +84,32 @@ const LINE = JSON.stringify({
 
 describe.skipIf(postgres === null)("a server that looks for nothing by itself", () => {
   test("takes a batch that another one has created, and stops one that another one has cancelled", async () => {
-    await using pair = await startPair({ listens: true });
+    await using pair = await startPair();
     const { api, upstream } = pair;
     upstream.hold();
-    const { id } = await api.service.submit([LINE]);
+    const { id } = await api.submit([LINE]);
     await upstream.reached(1);
-    await api.service.openai.batches.cancel(id);
-    await expect
-      .poll(async () => (await api.service.openai.batches.retrieve(id)).status)
-      .toBe("cancelled");
+    await api.openai.batches.cancel(id);
+    await expect.poll(async () => (await api.openai.batches.retrieve(id)).status).toBe("cancelled");
   });
 
   test("pauses and resumes a batch when another one was asked to", async () => {
-    await using pair = await startPair({ listens: true });
+    await using pair = await startPair();
     const { api, worker, upstream } = pair;
     const ask = (id: string, action: string) =>
-      fetch(`${api.service.url}/v1/batches/${id}/${action}`, { method: "POST" });
-    const { id } = await api.service.submit(chatLines(MANY_LINES, () => "[[delay 100]]"));
+      fetch(`${api.url}/v1/batches/${id}/${action}`, { method: "POST" });
+    const { id } = await api.submit(chatLines(MANY_LINES, () => "[[delay 100]]"));
     await upstream.reached(1);
     expect((await ask(id, "pause")).status).toBe(200);
-    await worker.service.events.reached("chunk.ended", { batch: id, ended: "pause" });
+    await worker.events.reached("chunk.ended", { batch: id, ended: "pause" });
     const sent = upstream.total;
     expect(sent).toBeLessThan(MANY_LINES);
     expect((await ask(id, "resume")).status).toBe(200);
     await upstream.reached(sent + 1);
   });
 
-  test("does so within ten seconds when no nudge arrives", async () => {
-    await using pair = await startPair({ listens: false });
-    const { api, worker, upstream } = pair;
-    upstream.hold();
-    const { id } = await api.service.submit([LINE]);
-    await worker.clock.asleep(LOOP_COUNT, 0);
-    worker.clock.advance(LONGEST_POLL_MS);
-    await upstream.reached(1);
-    await api.service.openai.batches.cancel(id);
-    await worker.clock.asleep(LOOP_COUNT, 0);
-    worker.clock.advance(LONGEST_POLL_MS);
-    await expect
-      .poll(async () => (await api.service.openai.batches.retrieve(id)).status)
-      .toBe("cancelled");
-  });
-
   test("is nudged again after its connection was lost", async () => {
-    await using pair = await startPair({ listens: true });
+    await using pair = await startPair();
     const { api, upstream } = pair;
     const client = new Client(pair.url);
     await client.connect();
@@ -137,7 +118,7 @@ describe.skipIf(postgres === null)("a server that looks for nothing by itself", 
     await expect.poll(async () => (await client.query(`select 1 ${listening}`)).rowCount).toBe(2);
     await client.query(`select pg_terminate_backend(pid) ${listening}`);
     await client.end();
-    await api.service.submit([LINE]);
+    await api.submit([LINE]);
     await upstream.reached(1);
   });
 
