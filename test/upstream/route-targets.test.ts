@@ -80,17 +80,6 @@ describe("two targets of one route", () => {
     expect([refusing.total, other.total]).toEqual([1, 21]);
   });
 
-  test("outlive the loss of one", async () => {
-    const [dead, alive] = [await modelServer(), await modelServer()];
-    const { route, logged } = openRoute([targetAt(dead, "a-dead"), targetAt(alive, "b")]);
-    await dead.close();
-    expect(statusOf(await send(route, "the one that finds out"))).toBe(200);
-    for (let i = 0; i < 20; i++) expect(statusOf(await send(route, `line ${i}`))).toBe(200);
-    expect(logged().filter(({ event }) => event === "upstream.unreachable")).toEqual([
-      expect.objectContaining({ target: "a-dead", count: 1, detail: "connection refused" }),
-    ]);
-  });
-
   test("have as many requests in flight as each allows, and no more", async () => {
     const [a, b] = [await modelServer(), await modelServer()];
     const { route } = openRoute([

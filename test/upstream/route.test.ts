@@ -84,14 +84,6 @@ describe("a line", () => {
     expect(statusOf(await sent)).toBe(200);
   });
 
-  test("goes out under the name that the target knows the model by", async () => {
-    const upstream = await modelServer();
-    const models = [{ name: "m", upstream_model: "meta/llama" }];
-    const { route } = openRoute([targetAt(upstream, "a", { models })]);
-    await send(route, "hello");
-    expect(JSON.parse(upstream.seen[0]!.body)).toMatchObject({ model: "meta/llama" });
-  });
-
   test("holds no slot while it waits for its next attempt", async () => {
     const upstream = await modelServer();
     const { route } = openRoute([targetAt(upstream, "a", { max_concurrency: 1 })], () => 0.99);
