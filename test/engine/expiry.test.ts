@@ -79,43 +79,6 @@ test("a batch of an expired file fails as if there had never been one", async ()
   ]);
 });
 
-test("a batch under way reads its input to the end although the file expires", async () => {
-  const clock = new FakeClock();
-  await using upstream = await startUpstream();
-  await using service = await startTestService({
-    clock,
-    config: {
-      upstreams: [
-        {
-          name: "slow",
-          base_url: upstream.url,
-          models: ["*"],
-          timeout_seconds: 80_000,
-          min_concurrency: 64,
-          interactive_reserve: 0,
-        },
-      ],
-    },
-  });
-  upstream.hold();
-  // The lines are more than one chunk, so that there is something left to read when the file has expired.
-  const input = await uploadForAnHour(service, chatLines(300));
-  const { id } = await createBatch(service.openai, input.id);
-  await upstream.reached(64);
-
-  clock.advance(HOUR_MS);
-  await service.events.reached("file.expired", { file: input.id });
-  await expect(service.openai.files.retrieve(input.id)).rejects.toMatchObject({ status: 404 });
-  upstream.release();
-
-  expect((await service.ended(id)).request_counts).toEqual({
-    total: 300,
-    completed: 300,
-    failed: 0,
-  });
-  await service.events.reached("file.removed", { file: input.id });
-});
-
 test("result files expire when the batch was asked to let them, counted from their creation", async () => {
   const clock = new FakeClock();
   await using upstream = await startUpstream();
