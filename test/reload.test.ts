@@ -102,21 +102,6 @@ test("upstreams come, change their limit and go while a batch runs, and each lin
   }
 });
 
-test("a file that is bad is refused, and the server goes on as it was", async () => {
-  await using a = await startUpstream();
-  await serving([entry("a", a, 4)]);
-  await using server = start();
-  const openai = await clientOf(server);
-
-  await configure("upstreams: [{ name: b, base_url: nowhere }]\nprot: 1\n");
-  await server.loggedLike(
-    /"problems":\[.*upstreams\[0\]\.base_url: .*prot: unknown key.*"config.refused"/,
-  );
-
-  expect(await outputIds(server, openai, await submit(openai, 5))).toEqual(idsOf(5));
-  expect(a.total).toBe(5);
-});
-
 test("a file that is emptied takes neither the keys nor the upstreams away", async () => {
   await keyed("sk-old");
   await using server = start();
