@@ -107,18 +107,3 @@ test("the window of a paused batch goes on, and its answers are delivered when i
     "Cannot resume a batch with status 'expired'.",
   ]);
 });
-
-test("a paused batch can be cancelled", async () => {
-  await using upstream = await startUpstream();
-  await using service = await startTestService({ config: limitedTo(upstream, 2) });
-  upstream.hold();
-  const { id } = await service.submit(chatLines(30));
-  await upstream.reached(2);
-  await ask(service, id, "pause");
-  upstream.release();
-  await service.events.reached("chunk.ended", { batch: id, ended: "pause" });
-  const cancelled = (await service.openai.batches.cancel(id)) as unknown as Shown;
-  expect([cancelled.status, cancelled.x_batchd.paused]).toEqual(["cancelling", null]);
-  const batch = await service.ended(id);
-  expect(batch).toMatchObject({ status: "cancelled", request_counts: { completed: 2 } });
-});
