@@ -39,9 +39,9 @@ export const answerJsonText = (c: AppContext, json: string, status: ContentfulSt
   c.body(json, status, JSON_TYPE);
 
 /** Reads the body as JSON, whatever its content type is. */
-export async function readJson(c: AppContext, maxBytes = BODY_MAX_BYTES): Promise<unknown> {
+export async function readJson(c: AppContext): Promise<unknown> {
   using room = roomFor(c);
-  return await readJsonInto(room, c, maxBytes);
+  return await readJsonInto(room, c, BODY_MAX_BYTES);
 }
 
 /** Reads the body as {@link readJson} does, into memory that the caller releases once it needs nothing more of the body. */
