@@ -5,7 +5,7 @@ import { ADMIN_PAGE } from "../contract/key.ts";
 import { PublicError } from "../errors.ts";
 import type { Administration } from "../runtime/administration.ts";
 import type { Page } from "../store/page.ts";
-import { complain, FAILED, OK } from "../terminal/output.ts";
+import { complain, fail, OK } from "../terminal/output.ts";
 import { sayJson, sayTable } from "../terminal/terminal.ts";
 
 /** Resolves to the exit code. */
@@ -76,7 +76,6 @@ export async function reporting(act: () => Promise<void>): Promise<number> {
     return OK;
   } catch (error) {
     if (!(error instanceof PublicError)) throw error;
-    complain(error.message);
-    return FAILED;
+    return fail(error.message);
   }
 }

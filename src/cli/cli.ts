@@ -29,7 +29,7 @@ import { checkUpstreams, migrate } from "../runtime/runtime.ts";
 import { ROLES, type Role } from "../runtime/work.ts";
 import { createLog } from "../telemetry/log.ts";
 import { Metrics } from "../telemetry/metrics.ts";
-import { complain, complainAbout, FAILED, OK, say } from "../terminal/output.ts";
+import { complain, complainAbout, fail, OK, say } from "../terminal/output.ts";
 import { watchStandardStreams } from "../terminal/standard-streams.ts";
 import { sayJson } from "../terminal/terminal.ts";
 import { version } from "../version.ts";
@@ -58,8 +58,7 @@ export async function runCli(argv: readonly string[]): Promise<number> {
   const isServer = withDefault(argv)[2] === "serve";
   const exitCode = await runCommand(argv).catch((error: unknown) => {
     // The error is a bug in batchd, so its stack matters. Its message may be from elsewhere.
-    complain(inspect(error));
-    return FAILED;
+    return fail(inspect(error));
   });
   return isServer
     ? streams.finish(exitCode, sleep(systemClock, LOG_READ_WITHIN_MS))
@@ -132,8 +131,7 @@ async function runCommand(argv: readonly string[]): Promise<number> {
     if (error instanceof CommanderError) return error.exitCode;
     const failure = systemFailure(error);
     if (failure === null) throw error;
-    complain(failure);
-    return FAILED;
+    return fail(failure);
   }
   return exitCode;
 }
@@ -155,9 +153,7 @@ async function administerWith(
   const loaded = loadConfig(flags);
   if (!loaded.ok) return complainAbout(loaded.problems);
   const ended = await administer(loaded.config, { clock: systemClock, mayBegin }, act);
-  if (typeof ended === "number") return ended;
-  complain(ended.problem);
-  return FAILED;
+  return typeof ended === "number" ? ended : fail(ended.problem);
 }
 
 /** Returns a sentence for an error of the system or a library; null for any other error. */
@@ -239,17 +235,12 @@ async function moveTo({ config, dataDir, ...target }: MoveFlags): Promise<number
       return `${failure}; run the same command again to go on`;
     },
   );
-  if (problem === null) return OK;
-  complain(problem);
-  return FAILED;
+  return problem === null ? OK : fail(problem);
 }
 
 async function migrateDatabase(config: Config): Promise<number> {
   const problem = await migrate(config, systemClock);
-  if (problem !== null) {
-    complain(problem);
-    return FAILED;
-  }
+  if (problem !== null) return fail(problem);
   const { database_url: url, data_dir: dir } = config;
   say(`the database ${url === undefined ? `in ${resolve(dir)}` : "on PostgreSQL"} is up to date`);
   return OK;

@@ -19,7 +19,7 @@ import { type Runtime, startRuntime } from "../runtime/runtime.ts";
 import type { Role } from "../runtime/work.ts";
 import { createRedactedLog, type Log } from "../telemetry/log.ts";
 import { Metrics } from "../telemetry/metrics.ts";
-import { complain, complainAbout, FAILED, say } from "../terminal/output.ts";
+import { complain, complainAbout, FAILED, fail, say } from "../terminal/output.ts";
 import { neverWaitForTerminals } from "../terminal/standard-streams.ts";
 import { version } from "../version.ts";
 import { nextSignal, startUntil, stop } from "./stop.ts";
@@ -48,10 +48,7 @@ export async function serve(flags: Overrides, role: Role): Promise<number> {
   const starting = startRuntime({ ...deps, config, role, metrics, onReloadAsked });
   const started = await startUntil(firstSignal, starting, deps);
   if (started === null) return FAILED;
-  if (!started.ok) {
-    complain(started.problem);
-    return FAILED;
-  }
+  if (!started.ok) return fail(started.problem);
   const { runtime } = started;
   nudgeOthers = () => runtime.nudgeToReload();
   for (const warning of [...configWarnings(config, role), ...warnings]) {
@@ -110,12 +107,10 @@ async function warnOfUpstreams(runtime: Runtime, log: Log): Promise<void> {
   if (process.stdout.isTTY) say(upstreamState(warnings));
 }
 
-function refuseRole(role: Role): number {
-  complain(
+const refuseRole = (role: Role): number =>
+  fail(
     `--role ${role} needs a database that several processes can share: set database_url to a PostgreSQL, or let one process do everything on SQLite (--role all)`,
   );
-  return FAILED;
-}
 
 /** Says in a terminal what runs, for the person who has started it. */
 function greet(url: string, config: Config, role: Role): void {

@@ -10,6 +10,12 @@ export const say = (line: string) =>
 
 export const complain = (line: string) => process.stderr.write(`batchd: ${printableLines(line)}\n`);
 
+/** Prints why a command has failed; returns the exit code. */
+export function fail(problem: string): number {
+  complain(problem);
+  return FAILED;
+}
+
 /** Prints the problems of a configuration; returns the exit code. */
 export function complainAbout(problems: readonly string[]): number {
   const [first] = problems;

@@ -14,7 +14,7 @@ export const styled = (style: Style, text: string, stream: NodeJS.WriteStream = 
   styleText(style, text, { stream });
 
 /** Writes one line of output. */
-export const say = (line = "") => void process.stdout.write(`${line}\n`);
+export const say = (line: string) => void process.stdout.write(`${line}\n`);
 
 /** Writes one line for people beside the output. */
 export const note = (line: string) => void process.stderr.write(`${line}\n`);
