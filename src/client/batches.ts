@@ -9,14 +9,10 @@ import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { assertReadable, assertWritable } from "./output.ts";
 import { writeResults } from "./results.ts";
-import type { Session } from "./session.ts";
+import type { JsonFlag, Session } from "./session.ts";
 import { progressOf, type ShownBatch, sayBatch } from "./shown-batch.ts";
 import { hasResults, watch } from "./wait.ts";
 import { date, lines } from "./words.ts";
-
-interface JsonFlag {
-  readonly json?: boolean;
-}
 
 export interface ListFlags extends JsonFlag {
   readonly limit: number;

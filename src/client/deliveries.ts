@@ -7,7 +7,7 @@ import { complain, note, say, sayJson, sayTable } from "../terminal/terminal.ts"
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { isPassing, LOOK_TIMEOUT_MS } from "./server.ts";
-import type { Session } from "./session.ts";
+import type { JsonFlag, Session } from "./session.ts";
 import { date } from "./words.ts";
 
 export interface DeliverFlags {
@@ -79,7 +79,7 @@ const sentenceOf = ({ id, status, address }: DeliveryObject): string =>
 
 export async function listDeliveries(
   id: string,
-  { json }: { readonly json?: boolean },
+  { json }: JsonFlag,
   { server }: Session,
 ): Promise<number> {
   const deliveries = await server.extension(WHAT, id, async (batch) => {

@@ -7,13 +7,9 @@ import { contentOf } from "./download.ts";
 import { EXIT } from "./exit-codes.ts";
 import { openInput } from "./input.ts";
 import { assertWritable, writeOutput } from "./output.ts";
-import type { Session } from "./session.ts";
+import type { JsonFlag, Session } from "./session.ts";
 import { type ShownFile, uploadFile } from "./upload.ts";
 import { bytes, date } from "./words.ts";
-
-interface JsonFlag {
-  readonly json?: boolean;
-}
 
 export interface FileListFlags extends JsonFlag {
   readonly limit: number;

@@ -6,9 +6,11 @@ import { EXIT } from "./exit-codes.ts";
 import { explained, interruption } from "./interruption.ts";
 import { Server } from "./server.ts";
 
-export interface ClientFlags extends ServerFlags {
+export interface JsonFlag {
   readonly json?: boolean;
 }
+
+export type ClientFlags = ServerFlags & JsonFlag;
 
 export interface Session {
   readonly server: Server;
