@@ -28,6 +28,7 @@ import { runStep } from "./batch-run.ts";
 import { DerivedLines } from "./derived-lines.ts";
 import { doubted } from "./doubted-blobs.ts";
 import { MAX_FAILURES } from "./failure.ts";
+import { fileFault, type Refusal } from "./input-reading.ts";
 import { failBatch, type IntakeDeps } from "./intake.ts";
 import { ResultWriter, resultBlobKey } from "./result-writer.ts";
 import { isLost } from "./segment.ts";
@@ -44,11 +45,7 @@ const INPUT_LIFETIME_SECONDS = 30 * 24 * 60 * 60;
 const PARAM = "x_batchd.from";
 
 /** The end of a try: the bytes of the input, the faults of the batch, or null when the run was to end first. */
-type Derived = { readonly bytes: number } | Faults | null;
-
-interface Faults {
-  readonly faults: readonly Fault[];
-}
+type Derived = { readonly bytes: number } | Refusal | null;
 
 /** Claims one batch whose source has ended, and returns the making of its input; null when there is none. */
 export async function claimToDerive(deps: DerivingDeps): Promise<Work | null> {
@@ -87,9 +84,7 @@ async function end(claimed: BatchToDerive, derived: Derived, deps: DerivingDeps)
   }
 }
 
-const unusable = (message: string): Faults => ({
-  faults: [{ code: "source_unusable", message, param: PARAM, line: null }],
-});
+const unusable = (message: string): Refusal => fileFault("source_unusable", message, PARAM);
 
 async function derive(
   claimed: BatchToDerive,
@@ -118,7 +113,7 @@ async function derive(
 }
 
 /** Returns null for an error that may pass. */
-function problemOf(error: unknown, { id }: Batch): Faults | null {
+function problemOf(error: unknown, { id }: Batch): Refusal | null {
   if (error instanceof NoLineNumbers) {
     return unusable(
       `The result files of the batch '${id}' were written by an older version, which did not number its lines.`,
@@ -130,13 +125,12 @@ function problemOf(error: unknown, { id }: Batch): Faults | null {
   if (!(error instanceof QuotaExceeded)) return null;
   const { quota, limit } = error;
   const message = `The project has no room for the input that was made of lines of '${id}': its quota ${quota} is ${limit.toLocaleString("en-US")}.`;
-  return { faults: [{ code: "storage_limit_exceeded", message, param: PARAM, line: null }] };
+  return fileFault("storage_limit_exceeded", message, PARAM);
 }
 
 function givenUp({ id }: Batch, { log }: DerivingDeps): Derived {
   log.error({ batch: id }, "batch.given_up");
-  const message = "The server failed to make the input file in several tries.";
-  return { faults: [{ code: "internal_error", message, param: null, line: null }] };
+  return fileFault("internal_error", "The server failed to make the input file in several tries.");
 }
 
 interface Making {
@@ -196,7 +190,7 @@ async function write(
   batch: Batch,
   { source, derivation, files, stop, reader, blobId }: Making & { readonly blobId: FileId },
   deps: DerivingDeps,
-): Promise<StoredFile | Faults | null> {
+): Promise<StoredFile | Refusal | null> {
   const { maxFileBytes } = deps.limits();
   const writer = new ResultWriter(deps.blobs, blobId);
   const lines = new DerivedLines(batch, { ...deps, blobs: reader });
@@ -216,7 +210,7 @@ async function write(
     if (file !== null) return file;
     await writer.discard();
     if (stop.aborted) return null;
-    if (faults.length > 0) return { faults };
+    if (faults.length > 0) return { ok: false, faults };
     return unusable(noSuchLines(source, derivation));
   } catch (cause) {
     await writer.discard();

@@ -29,15 +29,19 @@ export interface IntakeLimits extends FileLimits {
   readonly chunk: ChunkLimits;
 }
 
-export type Verdict =
-  | { readonly ok: true; readonly plan: BatchPlan }
-  | { readonly ok: false; readonly faults: readonly Fault[] };
+/** The faults that a file fails with. */
+export interface Refusal {
+  readonly ok: false;
+  readonly faults: readonly Fault[];
+}
+
+export type Verdict = { readonly ok: true; readonly plan: BatchPlan } | Refusal;
 
 export const fileFault = (
   code: FaultCode,
   message: string,
   param: string | null = null,
-): Verdict => ({
+): Refusal => ({
   ok: false,
   faults: [{ code, message, param, line: null }],
 });

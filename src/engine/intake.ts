@@ -22,7 +22,13 @@ import { doubted } from "./doubted-blobs.ts";
 import { MAX_FAILURES } from "./failure.ts";
 import type { Fleet } from "./fleet.ts";
 import { readLines, readNumbered, sampledLines } from "./input-lines.ts";
-import { fileFault, InputReading, type IntakeLimits, type Verdict } from "./input-reading.ts";
+import {
+  fileFault,
+  InputReading,
+  type IntakeLimits,
+  type Refusal,
+  type Verdict,
+} from "./input-reading.ts";
 import type { Run } from "./lease.ts";
 import { decodeReport } from "./replica-report.ts";
 import { isLost } from "./segment.ts";
@@ -124,8 +130,6 @@ export async function failBatch(
   log.info({ batch: batch.id, faults: faults.length }, "batch.failed");
 }
 
-type Refusal = Extract<Verdict, { readonly ok: false }>;
-
 /** Resolves to whether the batch was started, or to the reason for which its project may not start it now. */
 async function start(
   { lease, batch }: ClaimedBatch,
@@ -143,10 +147,7 @@ async function start(
     const { quota, limit } = error;
     const unit = quota === "enqueued_tokens" ? "token" : "line";
     const message = `Enqueued ${unit} limit reached for ${plan.model} in project ${batch.project}. Limit: ${limit.toLocaleString("en-US")} enqueued ${unit}s (${quota}). Please try again once some in_progress batches have been completed.`;
-    return {
-      ok: false,
-      faults: [{ code: "token_limit_exceeded", message, param: null, line: null }],
-    };
+    return fileFault("token_limit_exceeded", message);
   }
 }
 
