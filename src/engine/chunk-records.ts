@@ -16,17 +16,17 @@ export interface Row {
   /** The row, or the beginning of one that has a `rest`. */
   readonly bytes: Buffer;
   /** The place of the rest of a long row, which was left in the journal. */
-  readonly rest?: JournalPlace;
+  readonly rest?: BlobPlace;
   /** The place in the journal; left out for a line without a record. */
-  readonly place?: JournalPlace;
+  readonly place?: BlobPlace;
   /** Whether the line was not sent, because its body came before. */
   readonly isDuplicate?: true;
   /** The names in the journal; null or left out where it has none, or where the row is not from it. */
   readonly names?: AnswerNames | null;
 }
 
-/** A run of bytes in a segment. */
-export interface JournalPlace extends ByteRange {
+/** A run of bytes in a blob. */
+export interface BlobPlace extends ByteRange {
   readonly blobKey: string;
 }
 
@@ -114,7 +114,7 @@ export class ChunkRecords {
 }
 
 const NOTHING = Buffer.alloc(0);
-const placeOf = ({ segment: { blobKey }, start, end }: IndexedRecord): JournalPlace => ({
+const placeOf = ({ segment: { blobKey }, start, end }: IndexedRecord): BlobPlace => ({
   blobKey,
   start,
   end,

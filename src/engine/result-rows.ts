@@ -8,18 +8,12 @@ import { lineNumberOf } from "../batch/outcome.ts";
 import { LineSplitter } from "../batch/split.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
 import { timeForMore } from "../resources/time-slice.ts";
-
-/** The place of a row in a blob, without its last brace and newline. */
-export interface RowPlace {
-  readonly blobKey: string;
-  readonly start: number;
-  readonly end: number;
-}
+import type { BlobPlace } from "./chunk-records.ts";
 
 export interface PlacedLine {
   readonly number: number;
-  /** The row, newline included; for a row that is longer than asked for, its place. */
-  readonly row: Buffer | RowPlace;
+  /** The row, newline included; for a row that is longer than asked for, its place without its last brace and newline. */
+  readonly row: Buffer | BlobPlace;
 }
 
 /** No row is longer than a journal record. */
