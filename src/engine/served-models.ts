@@ -22,11 +22,11 @@ interface Asked {
   readonly fleet: Pick<Fleet, "workers">;
   readonly rules: ProjectRules;
   /** Says of a model that no replica serves whether it counts all the same. */
-  readonly isAwaited?: (model: string) => boolean;
+  readonly isAwaited: (model: string) => boolean;
 }
 
 export async function servedModels(asked: Asked): Promise<ServedModels> {
-  const { upstreams, fleet, rules, isAwaited = () => false } = asked;
+  const { upstreams, fleet, rules, isAwaited } = asked;
   const lacking = await upstreams.checkModels();
   const owners = fleet.workers.map(({ owner }) => owner).sort();
   const routeKeyOf = (model: string): string | null => {
