@@ -1,5 +1,5 @@
 /** Reads requests and writes answers for the model servers of the tests. */
-import type { IncomingMessage, ServerResponse } from "node:http";
+import type { IncomingMessage, Server, ServerResponse } from "node:http";
 
 export async function readBody(request: IncomingMessage): Promise<string> {
   const chunks: Buffer[] = [];
@@ -36,4 +36,13 @@ export function sendJson(
   response
     .writeHead(status, { "content-type": "application/json", ...headers })
     .end(JSON.stringify(body));
+}
+
+/** Resets every connection, and resolves once the port is free. */
+export async function closeServer(server: Server): Promise<void> {
+  if (!server.listening) return;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  server.close(() => resolve());
+  server.closeAllConnections();
+  await promise;
 }

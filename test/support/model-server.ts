@@ -9,7 +9,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { type Clock, systemClock } from "../../src/clock.ts";
 import { answerTo, errorEnvelope } from "./answers.ts";
-import { readBody, readPrompt, sendJson } from "./model-http.ts";
+import { closeServer, readBody, readPrompt, sendJson } from "./model-http.ts";
 import { MINUTE_MS, RateLimiter, type RateLimits } from "./rate-limits.ts";
 import { seededRandom } from "./seeded-random.ts";
 import { Station, type StationTotals } from "./station.ts";
@@ -220,12 +220,8 @@ export class ModelServer implements AsyncDisposable {
     return promise;
   }
 
-  async #close(): Promise<void> {
-    if (!this.#server.listening) return;
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.#server.close(() => resolve());
-    this.#server.closeAllConnections();
-    await promise;
+  #close(): Promise<void> {
+    return closeServer(this.#server);
   }
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {

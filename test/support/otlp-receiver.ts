@@ -2,6 +2,7 @@
 import { createServer, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
 import protobuf from "protobufjs";
+import { closeServer } from "./model-http.ts";
 
 export interface ReceivedSpan {
   readonly name: string;
@@ -83,12 +84,7 @@ export async function startOtlpReceiver({ status = 200, page = "" } = {}): Promi
     get requestCount() {
       return requestCount;
     },
-    async [Symbol.asyncDispose]() {
-      const closed = Promise.withResolvers<void>();
-      server.close(() => closed.resolve());
-      server.closeAllConnections();
-      await closed.promise;
-    },
+    [Symbol.asyncDispose]: () => closeServer(server),
   };
 }
 

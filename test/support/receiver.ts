@@ -2,6 +2,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { text } from "node:stream/consumers";
+import { closeServer } from "./model-http.ts";
 import { named } from "./waits.ts";
 
 export interface ReceiverOptions {
@@ -86,12 +87,8 @@ export class Receiver implements AsyncDisposable {
     }
   }
 
-  async close(): Promise<void> {
-    if (!this.#server.listening) return;
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.#server.close(() => resolve());
-    this.#server.closeAllConnections();
-    await promise;
+  close(): Promise<void> {
+    return closeServer(this.#server);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, request, type ServerResponse } from
 import type { AddressInfo } from "node:net";
 import { buffer } from "node:stream/consumers";
 import { atTestEnd } from "./leftovers.ts";
+import { closeServer } from "./model-http.ts";
 
 const SLOW_DOWN = `<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>`;
@@ -114,12 +115,7 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     else pass();
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
-  const close = async () => {
-    if (!server.listening) return;
-    server.close();
-    server.closeAllConnections();
-    await once(server, "close");
-  };
+  const close = () => closeServer(server);
   atTestEnd(close);
   return {
     ...proxy,

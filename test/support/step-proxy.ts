@@ -9,6 +9,7 @@ import { Readable } from "node:stream";
 import { buffer } from "node:stream/consumers";
 import { pipeline } from "node:stream/promises";
 import { atTestEnd } from "./leftovers.ts";
+import { closeServer } from "./model-http.ts";
 import { named } from "./waits.ts";
 
 export interface Stop {
@@ -65,11 +66,8 @@ export async function startStepProxy(serverUrl: string): Promise<StepProxy> {
     released = Promise.withResolvers<void>();
   };
   const close = async () => {
-    if (!server.listening) return;
     release();
-    server.close();
-    server.closeAllConnections();
-    await once(server, "close");
+    await closeServer(server);
   };
   atTestEnd(close);
   return {

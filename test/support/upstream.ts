@@ -25,7 +25,7 @@ import { parseArgs } from "node:util";
 import { errorEnvelope } from "./answers.ts";
 import { directivesFor } from "./directives.ts";
 import { type Given, give } from "./given.ts";
-import { readBody, readPrompt, sendJson } from "./model-http.ts";
+import { closeServer, readBody, readPrompt, sendJson } from "./model-http.ts";
 import { obey } from "./obey.ts";
 import { named } from "./waits.ts";
 
@@ -205,12 +205,8 @@ export class TestUpstream implements AsyncDisposable {
   }
 
   /** Resets every connection and frees the port. */
-  async close(): Promise<void> {
-    if (!this.#server.listening) return;
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.#server.close(() => resolve());
-    this.#server.closeAllConnections();
-    await promise;
+  close(): Promise<void> {
+    return closeServer(this.#server);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
