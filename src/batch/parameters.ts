@@ -7,6 +7,7 @@
  * costs a comparison of bytes. An object that differs is compared member by member, at every depth.
  */
 import { createHash } from "node:crypto";
+import { isJsonObject } from "../contract/json-object.ts";
 import { decodeString, isObjectAt, isSame } from "./json.ts";
 import type { ParsedLine } from "./line.ts";
 import type { ParameterSummary } from "./run-summary.ts";
@@ -171,7 +172,7 @@ export class Parameters {
     for (const name of new Set([...Object.keys(before), ...Object.keys(after)])) {
       const [one, other] = [memberOf(before, name), memberOf(after, name)];
       if (isEqual(one, other)) shared.push([name, one]);
-      else if (isObject(one) && isObject(other) && depth < MAX_DEPTH) {
+      else if (isJsonObject(one) && isJsonObject(other) && depth < MAX_DEPTH) {
         const inner = this.#shared(`${path}.${name}`, one, other, depth + 1);
         if (Object.keys(inner).length > 0) shared.push([name, inner]);
       } else if (this.#varying.size < 2 * MAX_VARYING) this.#varying.add(`${path}.${name}`);
@@ -191,9 +192,6 @@ const byName = ([a]: readonly [string, unknown], [b]: readonly [string, unknown]
 const sha256Of = (bytes: Buffer) => createHash("sha256").update(bytes).digest("hex");
 const parsed = (json: Buffer): unknown => JSON.parse(json.toString());
 
-const isObject = (value: unknown): value is JsonObject =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
-
 const memberOf = (object: JsonObject, name: string): unknown =>
   Object.hasOwn(object, name) ? object[name] : undefined;
 
@@ -203,7 +201,7 @@ function isEqual(a: unknown, b: unknown): boolean {
   if (Array.isArray(a) && Array.isArray(b)) {
     return a.length === b.length && a.every((each, i) => isEqual(each, b[i]));
   }
-  if (!isObject(a) || !isObject(b)) return false;
+  if (!isJsonObject(a) || !isJsonObject(b)) return false;
   const names = Object.keys(a);
   return (
     names.length === Object.keys(b).length &&

@@ -2,6 +2,7 @@
  * Compares a reloaded configuration with the running one. Some changes take effect at once, the rest at the next start.
  */
 import { isDeepStrictEqual } from "node:util";
+import { isJsonObject } from "../contract/json-object.ts";
 import type { Config } from "./schema.ts";
 import type { UpstreamConfig } from "./upstreams.ts";
 
@@ -71,13 +72,10 @@ const partsOf = (config: Config, effect: Effect): Partial<Config> =>
 const byName = (upstreams: readonly UpstreamConfig[]) =>
   new Map(upstreams.map((upstream) => [upstream.name, upstream]));
 
-const isGroup = (value: unknown): value is Record<string, unknown> =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
-
 /** Compares a list as one value, because its entries have no paths. */
 function differences(before: unknown, after: unknown, path: string): string[] {
   if (isDeepStrictEqual(before, after)) return [];
-  if (!isGroup(before) || !isGroup(after)) return [path];
+  if (!isJsonObject(before) || !isJsonObject(after)) return [path];
   const keys = new Set([...Object.keys(before), ...Object.keys(after)]);
   return [...keys].flatMap((key) =>
     differences(before[key], after[key], path === "" ? key : `${path}.${key}`),

@@ -34,7 +34,8 @@ const NO_KEY = /[^\x21-\x7e]/;
 const OPENAI_ORIGIN = "https://api.openai.com";
 
 /** Returns the server of the flag, of `BATCHD_URL`, of `OPENAI_BASE_URL`, or the one on this machine. */
-export function findServer(flags: ServerFlags, env: Environment = process.env): ServerResult {
+export function findServer(flags: ServerFlags): ServerResult {
+  const { env } = process;
   const named = [
     { name: "--url", text: flags.url },
     { name: "BATCHD_URL", text: env["BATCHD_URL"] },
@@ -69,17 +70,14 @@ function unusedProxy({ protocol, hostname }: URL, env: Environment): string | nu
 }
 
 /** Returns the key for the upstream of a command that sends its requests itself; `apiKey` is null for one without a key. */
-export function findUpstreamKey(
-  upstream: string,
-  env: Environment = process.env,
-): Pick<ServerSettings, "apiKey" | "keyVariable"> {
+export function findUpstreamKey(upstream: string): Pick<ServerSettings, "apiKey" | "keyVariable"> {
   const own = "BATCHD_UPSTREAM_API_KEY";
   const url = URL.parse(upstream);
-  return url === null ? { apiKey: null, keyVariable: own } : keyFor(url, env, own);
+  return url === null ? { apiKey: null, keyVariable: own } : keyFor(url, process.env, own);
 }
 
 /** Returns whether the user wants no colours and nothing that moves. */
-export const isDumbTerminal = (env: Environment = process.env): boolean => env["TERM"] === "dumb";
+export const isDumbTerminal = (): boolean => process.env["TERM"] === "dumb";
 
 /** Adds `/v1` to an address without a path. */
 function apiAddress(url: URL): string {

@@ -6,6 +6,7 @@
 import { createHash } from "node:crypto";
 import { accessSync, constants } from "node:fs";
 import { delimiter, join, resolve } from "node:path";
+import { isJsonObject } from "../contract/json-object.ts";
 import { certificateProblems } from "./certificates.ts";
 import { type Environment, readConfigFile } from "./file.ts";
 import { locationProblems, programProblems } from "./locations.ts";
@@ -35,8 +36,8 @@ export function loadConfig(flags: Overrides, env: Environment = process.env): Co
 export const checkConfig = (
   path: string | undefined,
   values: Readonly<Record<string, unknown>>,
-  env: Environment = process.env,
-): ConfigResult => load(path, env, (file) => (isRecord(file) ? { ...file, ...values } : file));
+): ConfigResult =>
+  load(path, process.env, (file) => (isJsonObject(file) ? { ...file, ...values } : file));
 
 function load(
   path: string | undefined,
@@ -50,7 +51,7 @@ function load(
   problems.push(...certificateProblems(parsed.config));
   problems.push(...programProblems(parsed.config, (program) => isInPath(program, env)));
   if (problems.length > 0) return { ok: false, problems };
-  const isFileEmpty = path !== undefined && isRecord(file) && Object.keys(file).length === 0;
+  const isFileEmpty = path !== undefined && isJsonObject(file) && Object.keys(file).length === 0;
   return isFileEmpty ? { ...parsed, isFileEmpty } : parsed;
 }
 
@@ -92,8 +93,8 @@ export const programEnvironment = (env: Environment = process.env): Record<strin
   );
 
 /** Returns the path of the file that {@link loadConfig} reads; null when none is named. */
-export const configFile = (flags: Overrides, env: Environment = process.env): string | null =>
-  flags.config ?? overridesFrom(env).config ?? null;
+export const configFile = (flags: Overrides): string | null =>
+  flags.config ?? overridesFrom(process.env).config ?? null;
 
 /** Parses a configuration from the values in a file. */
 export function parseConfig(values: unknown): ConfigResult {
@@ -107,17 +108,14 @@ export function parseConfig(values: unknown): ConfigResult {
   return problems.length > 0 ? { ok: false, problems } : { ok: true, config: parsed.data };
 }
 
-const isRecord = (value: unknown): value is Record<string, unknown> =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
-
 function merge(file: unknown, overrides: Overrides, problems: string[]): unknown {
-  if (!isRecord(file)) return file;
+  if (!isJsonObject(file)) return file;
   const merged: Record<string, unknown> = { ...file };
   const { host, port, dataDir, databaseUrl, upstream, tracingEndpoint, tracingProtocol } =
     overrides;
   if (host !== undefined || port !== undefined) {
     merged["server"] = {
-      ...(isRecord(file["server"]) ? file["server"] : {}),
+      ...(isJsonObject(file["server"]) ? file["server"] : {}),
       ...(host === undefined ? {} : { host }),
       ...(port === undefined ? {} : { port: portNumber(port, problems) }),
     };
@@ -125,7 +123,7 @@ function merge(file: unknown, overrides: Overrides, problems: string[]): unknown
   if (dataDir !== undefined) merged["data_dir"] = dataDir;
   if (databaseUrl !== undefined) merged["database_url"] = databaseUrl;
   if (tracingEndpoint !== undefined) merged["tracing"] ??= { endpoint: tracingEndpoint };
-  if (tracingProtocol !== undefined && isRecord(merged["tracing"])) {
+  if (tracingProtocol !== undefined && isJsonObject(merged["tracing"])) {
     merged["tracing"] = { protocol: tracingProtocol, ...merged["tracing"] };
   }
   if (upstream !== undefined) {

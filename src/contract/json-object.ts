@@ -4,13 +4,14 @@
  */
 import { z } from "zod";
 
-const isObject = (value: unknown): value is object =>
+export const isJsonObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
 export const JsonObject = z
   .unknown()
   .check(({ value, issues }) => {
-    if (!isObject(value)) issues.push({ code: "invalid_type", expected: "record", input: value });
+    if (!isJsonObject(value))
+      issues.push({ code: "invalid_type", expected: "record", input: value });
   })
   .meta({ type: "object", additionalProperties: {} }) as unknown as z.ZodType<
   Readonly<Record<string, unknown>>
@@ -20,7 +21,7 @@ export const JsonObject = z
 export const TextsObject = z
   .unknown()
   .check(({ value, issues }) => {
-    if (!isObject(value)) {
+    if (!isJsonObject(value)) {
       issues.push({ code: "invalid_type", expected: "record", input: value });
       return;
     }
