@@ -3,6 +3,7 @@
  * never reach a client. `docs/errors.md` is generated from the table.
  */
 import { truncate } from "./batch/truncate.ts";
+import { characterCount } from "./contract/text.ts";
 
 interface CatalogueEntry {
   readonly status: number;
@@ -206,6 +207,20 @@ export const tooManyProperties = (path: string, count: number, max: number) =>
     "too_many_properties",
     `Invalid ${path === "" ? "body" : `'${truncate(path)}'`}: too many properties. Expected an object with at most ${max} properties, but got an object with ${count} properties instead.`,
     path === "" ? {} : { param: path },
+  );
+
+export const integerTooLarge = (path: string, value: number, max: number) =>
+  new PublicError(
+    "integer_too_large",
+    `Invalid '${path}': integer above maximum value. Expected a value <= ${max}, but got ${value} instead.`,
+    { param: path },
+  );
+
+export const stringTooLong = (path: string, text: string, maxLength: number) =>
+  new PublicError(
+    "string_too_long",
+    `Invalid '${truncate(path)}': string too long. Expected a string with maximum length ${maxLength}, but got a string with length ${characterCount(text)} instead.`,
+    { param: path },
   );
 
 /** The error for a value outside the allowed ones, in OpenAI's words. */

@@ -7,7 +7,7 @@ import { truncate } from "../batch/truncate.ts";
 import { METADATA_LIMITS } from "../contract/create-batch.ts";
 import { characterCount } from "../contract/text.ts";
 import { completionWindowMs } from "../contract/window.ts";
-import { PublicError, tooManyProperties, unsupportedValue } from "../errors.ts";
+import { PublicError, stringTooLong, tooManyProperties, unsupportedValue } from "../errors.ts";
 import type { Origin } from "../telemetry/tracing.ts";
 import type { DeliveryRequest } from "./delivery-requests.ts";
 
@@ -99,11 +99,5 @@ export function assertMetadata(metadata: Readonly<Record<string, string>>): void
 }
 
 function assertLength(path: string, text: string, maxLength: number): void {
-  const length = characterCount(text);
-  if (length <= maxLength) return;
-  throw new PublicError(
-    "string_too_long",
-    `Invalid '${path}': string too long. Expected a string with maximum length ${maxLength}, but got a string with length ${length} instead.`,
-    { param: path },
-  );
+  if (characterCount(text) > maxLength) throw stringTooLong(path, text, maxLength);
 }

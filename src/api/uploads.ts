@@ -20,7 +20,7 @@ import { truncate } from "../batch/truncate.ts";
 import { BlobNotFound } from "../blobs/blobs.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import { UPLOAD_LIFETIME_MS } from "../contract/upload.ts";
-import { PublicError } from "../errors.ts";
+import { integerTooLarge, PublicError } from "../errors.ts";
 import { OneByOne } from "../one-by-one.ts";
 import type { Receipt, ReceiptFor } from "../store/idempotency.ts";
 import type { Upload, UploadPart } from "../store/uploads.ts";
@@ -81,7 +81,7 @@ export class Uploads {
     // A batch has the smaller limit. A check at this point spares the client the upload of all parts.
     const maxBytes =
       request.purpose === "batch" ? Math.min(maxFileBytes(), maxUploadBytes()) : maxUploadBytes();
-    assertBytes(request.bytes, maxBytes);
+    if (request.bytes > maxBytes) throw integerTooLarge("bytes", request.bytes, maxBytes);
     const createdAtMs = clock.nowMs();
     const upload: Upload = {
       ...request,
@@ -233,15 +233,6 @@ export class Uploads {
     if (upload.status !== "pending") throw hasEnded(upload);
     return upload;
   }
-}
-
-function assertBytes(bytes: number, maxBytes: number): void {
-  if (bytes <= maxBytes) return;
-  throw new PublicError(
-    "integer_too_large",
-    `Invalid 'bytes': integer above maximum value. Expected a value <= ${maxBytes}, but got ${bytes} instead.`,
-    { param: "bytes" },
-  );
 }
 
 const noSuchUpload = (id: string) =>

@@ -6,9 +6,9 @@ import { BATCH_ENDPOINTS, BATCH_STATUSES } from "../contract/batch.ts";
 import { CREATED_AFTER, SEARCH_MAX_LENGTH } from "../contract/batch-list.ts";
 import { MAX_MODEL_BYTES, METADATA_LIMITS } from "../contract/create-batch.ts";
 import { characterCount } from "../contract/text.ts";
-import { tooManyProperties } from "../errors.ts";
+import { stringTooLong, tooManyProperties } from "../errors.ts";
 import type { BatchFilter } from "../store/batches.ts";
-import { repeatedParameter, stringTooLong } from "./body.ts";
+import { repeatedParameter } from "./body.ts";
 import type { AppContext } from "./context.ts";
 import { boundedIntegerParam, choiceParam, chosen, textParam } from "./query.ts";
 

@@ -2,8 +2,13 @@
 import type { z } from "zod";
 import { kindOf } from "../batch/json-kind.ts";
 import { truncate } from "../batch/truncate.ts";
-import { characterCount } from "../contract/text.ts";
-import { PublicError, tooManyProperties, unsupportedValue } from "../errors.ts";
+import {
+  integerTooLarge,
+  PublicError,
+  stringTooLong,
+  tooManyProperties,
+  unsupportedValue,
+} from "../errors.ts";
 
 export function parseBody<Shape extends z.ZodRawShape>(
   schema: z.ZodObject<Shape>,
@@ -128,24 +133,10 @@ export const wrongType = (path: string, expected: string, got: string) =>
         { param: path },
       );
 
-export const integerTooLarge = (path: string, value: number, max: number) =>
-  new PublicError(
-    "integer_too_large",
-    `Invalid '${path}': integer above maximum value. Expected a value <= ${max}, but got ${value} instead.`,
-    { param: path },
-  );
-
 export const integerTooSmall = (path: string, value: number, min: number) =>
   new PublicError(
     "integer_too_small",
     `Invalid '${path}': integer below minimum value. Expected a value >= ${min}, but got ${value} instead.`,
-    { param: path },
-  );
-
-export const stringTooLong = (path: string, text: string, maxLength: number) =>
-  new PublicError(
-    "string_too_long",
-    `Invalid '${truncate(path)}': string too long. Expected a string with maximum length ${maxLength}, but got a string with length ${characterCount(text)} instead.`,
     { param: path },
   );
 

@@ -4,8 +4,8 @@ import type { FileDetails } from "../api/incoming-file.ts";
 import { truncate } from "../batch/truncate.ts";
 import { EXPIRES_AFTER_SECONDS } from "../contract/expires-after.ts";
 import { type FilePurpose, UPLOAD_PURPOSES } from "../contract/file.ts";
-import { PublicError, unsupportedValue } from "../errors.ts";
-import { integerTooLarge, integerTooSmall, missingParameter, wrongType } from "./body.ts";
+import { integerTooLarge, PublicError, unsupportedValue } from "../errors.ts";
+import { integerTooSmall, missingParameter, wrongType } from "./body.ts";
 import type { Form } from "./form.ts";
 
 const ANCHOR_FIELD = "expires_after[anchor]";

@@ -2,14 +2,8 @@
  * Reads query parameters. The lists of OpenAI ignore unknown ones, because clients repeat all of them with a cursor.
  */
 import { ADMIN_PAGE } from "../contract/key.ts";
-import { unsupportedValue } from "../errors.ts";
-import {
-  integerTooLarge,
-  integerTooSmall,
-  repeatedParameter,
-  unknownParameter,
-  wrongType,
-} from "./body.ts";
+import { integerTooLarge, unsupportedValue } from "../errors.ts";
+import { integerTooSmall, repeatedParameter, unknownParameter, wrongType } from "./body.ts";
 import type { AppContext } from "./context.ts";
 
 /** Azure's clients send it with every request. */
