@@ -19,7 +19,6 @@ const configFor = (base_url: string, more: object = {}) => ({
   upstreams: [{ name: "one", base_url, api_key: KEY, models: ["*"], ...more }],
 });
 
-/** `x_batchd` of the batch once it waits for this. */
 /** Resolves once the batch waits for the reason, with such an error. Before the first refusal there is just no room. */
 async function waitingFor(
   service: TestService,
@@ -139,19 +138,6 @@ describe("a batch of which the first 50 lines fail alike", () => {
       code: "invalid_value",
       message: "max_tokens is too large",
     });
-  });
-
-  test("is not one with a single other line among them", async () => {
-    await using upstream = await startUpstream({
-      answers: ({ user }) => (user === "line-7" ? GOOD : wrong),
-    });
-    await using service = await startTestService({
-      config: configFor(upstream.url, { max_concurrency: 1 }),
-    });
-    const batch = await service.run(chatLines(100));
-    expect(batch.request_counts).toEqual({ total: 100, completed: 1, failed: 99 });
-    expect(extensionOf(batch).common_failure).toBeNull();
-    expect(service.events.count("batch.failing_alike")).toBe(0);
   });
 });
 
