@@ -29,9 +29,9 @@ async function mergeBench() {
   const dir = temporaryFolder("batchd-merge-");
   const blobs = await openDiskBlobs(join(dir.path, "blobs"));
   let segmentCount = 0;
-  const writeSegment = async (numbers: readonly number[], rowBytes = 40): Promise<Segment> => {
+  const writeSegment = async (numbers: readonly number[]): Promise<Segment> => {
     const parts = numbers.flatMap((lineNumber) => {
-      const row = Buffer.from(`${`row ${lineNumber} `.padEnd(rowBytes - 1, "x")}\n`);
+      const row = Buffer.from(`${`row ${lineNumber} `.padEnd(39, "x")}\n`);
       const header = recordHeader({ lineNumber, succeeded: lineNumber % 2 === 1 }, row.length);
       return [Buffer.from(header), row];
     });

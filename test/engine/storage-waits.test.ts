@@ -8,15 +8,15 @@ const batch = (status: "validating" | "in_progress" | "finalizing") => ({
   status,
 });
 
-function waitsAt(start: number) {
-  const time = { nowMs: start };
+function someWaits() {
+  const time = { nowMs: 1_000 };
   return { time, waits: new StorageWaits(() => time.nowMs) };
 }
 
 const fail = (code: string) => () => Promise.reject(failure(code));
 
 test("a batch of which a claim finds the database full waits since the first such claim", async () => {
-  const { time, waits } = waitsAt(1_000);
+  const { time, waits } = someWaits();
   for (time.nowMs of [1_000, 2_000]) {
     await expect(waits.duringClaim("validate", fail("SQLITE_FULL"))).rejects.toThrow();
   }
@@ -31,7 +31,7 @@ test("a batch of which a claim finds the database full waits since the first suc
 });
 
 test("a step that fails for a reason of its own is no wait, and an old wait is forgotten", () => {
-  const { time, waits } = waitsAt(1_000);
+  const { time, waits } = someWaits();
   const one = batch("finalizing");
   waits.noteStep(one, failure("ENOSPC"));
   expect(waits.list()).toEqual([[one.id, 1_000, "finalize"]]);
@@ -45,7 +45,7 @@ test("a step that fails for a reason of its own is no wait, and an old wait is f
 });
 
 test("a wait that another replica has ended is none of the next step", () => {
-  const { time, waits } = waitsAt(1_000);
+  const { time, waits } = someWaits();
   const { id } = batch("validating");
   waits.noteStep({ id, status: "validating" }, failure("ENOSPC"));
   expect(waits.find({ id, status: "finalizing" })).toBeNull();

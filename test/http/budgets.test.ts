@@ -32,8 +32,8 @@ const batchAt = async (url: string, id: string) =>
   (await ask(url, `batches/${id}`)).body as unknown as BatchObject;
 
 /** Resolves to the server that has logged the event first. */
-const seenBy = (services: readonly TestService[], name: string, batch: string, times = 1) =>
-  Promise.race(services.map(({ events }) => events.reached(name, { batch, count: times })));
+const seenBy = (services: readonly TestService[], name: string, batch: string) =>
+  Promise.race(services.map(({ events }) => events.reached(name, { batch })));
 
 async function submit(url: string, content: string, x_batchd: object = {}): Promise<string> {
   const file = (await upload(url, content)).body.id as string;

@@ -52,5 +52,4 @@ export const answerWith = ({ response }: Answerable, body: unknown, status = 200
   void give(response, { status, body });
 
 /** Ends an exchange with the answer of a chat model. */
-export const answerChat = (exchange: Answerable, content = "Hello"): void =>
-  answerWith(exchange, chatAnswer(content));
+export const answerChat = (exchange: Answerable): void => answerWith(exchange, chatAnswer("Hello"));

@@ -6,7 +6,7 @@ import { claimFirst, NOW_MS, startBatch, temporaryFolder } from "./store-builder
 import { unobserved } from "./unobserved.ts";
 
 /** The leases of one process on a store that has a batch with chunks of two routes, without the loops around them. */
-export async function leasesBench(fields: Parameters<typeof startBatch>[2] = {}) {
+export async function leasesBench() {
   const dir = temporaryFolder("batchd-leases-");
   const clock = new FakeClock(NOW_MS);
   const opened = await openSqliteStore({ path: join(dir.path, "batchd.sqlite"), clock });
@@ -20,7 +20,7 @@ export async function leasesBench(fields: Parameters<typeof startBatch>[2] = {})
     leaseTtlMs: 30_000,
     ...unobserved(),
   });
-  const { batch } = await startBatch(store, ["a", "b"], fields);
+  const { batch } = await startBatch(store, ["a", "b"]);
   const claim = async (route: string) =>
     claimFirst(store, { ...(await leases.claim()), batchId: batch.id, model: route });
   return {

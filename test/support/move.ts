@@ -13,8 +13,8 @@ const KEYS = {
 type Environment = Readonly<Record<string, string>>;
 
 /** A process of its own, for a test that ends it. */
-export const startMove = (args: readonly string[], env: Environment = {}): BatchdProcess =>
-  new BatchdProcess(["migrate-to", ...args], { ...KEYS, ...env });
+export const startMove = (args: readonly string[]): BatchdProcess =>
+  new BatchdProcess(["migrate-to", ...args], KEYS);
 
 export const move = (args: readonly string[], env: Environment = {}): Promise<Exit> =>
   runCommand(["migrate-to", ...args], { ...KEYS, ...env });

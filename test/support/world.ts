@@ -119,9 +119,9 @@ export class Dispatcher {
   }
 
   /** Sends `count` lines, each after the answer to the one before it. */
-  async sendInTurn(count: number, options: SendOptions = {}): Promise<Outcome[]> {
+  async sendInTurn(count: number): Promise<Outcome[]> {
     const outcomes: Outcome[] = [];
-    for (let i = 0; i < count; i++) outcomes.push(...(await this.sendLines(1, options)));
+    for (let i = 0; i < count; i++) outcomes.push(...(await this.sendLines(1)));
     return outcomes;
   }
 

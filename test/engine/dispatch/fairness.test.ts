@@ -7,7 +7,7 @@ import { startUpstream, type TestUpstream } from "../../support/upstream.ts";
 const CONCURRENCY = 4;
 const noGrace = { engine: { stop_grace_seconds: 0, drain_grace_seconds: 0 } };
 
-const oneUpstream = (upstream: TestUpstream, fields: object = {}) => ({
+const oneUpstream = (upstream: TestUpstream) => ({
   ...noGrace,
   upstreams: [
     {
@@ -16,7 +16,6 @@ const oneUpstream = (upstream: TestUpstream, fields: object = {}) => ({
       models: ["*"],
       min_concurrency: CONCURRENCY,
       max_concurrency: CONCURRENCY,
-      ...fields,
     },
   ],
 });
