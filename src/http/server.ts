@@ -14,7 +14,7 @@ import {
   type ServerResponse,
   STATUS_CODES,
 } from "node:http";
-import { type AddressInfo, isIPv6, type Socket } from "node:net";
+import { type AddressInfo, isIPv6, Server as NetServer, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { getRequestListener } from "@hono/node-server";
 import { type Clock, every } from "../clock.ts";
@@ -39,6 +39,11 @@ const REQUEST_DRAIN_MS = 30_000;
 /** The time that answers have to finish when the server closes. */
 export const CLOSE_GRACE_MS = 10_000;
 const IDLE_SWEEP_MS = 50;
+/**
+ * A connection that had an answer so lately may have its next request on the way when the server closes. A close would cross
+ * it, and a proxy does not send it again when it changes something. As its answer, the request gets `Connection: close`.
+ */
+const LATELY_MS = 150;
 
 export interface Address {
   readonly host: string;
@@ -71,8 +76,6 @@ export async function listen(
     onAnswered: (incoming) => {
       drainRequest(incoming, clock);
       if (connections.has(incoming.socket)) connections.set(incoming.socket, clock.elapsedMs());
-      // While the server closes, the connection would otherwise be kept for its next request.
-      if (!server.listening) server.closeIdleConnections();
     },
   });
   const server = createServer({
@@ -327,16 +330,21 @@ async function closeServer(
   { connections, answers, clock, graceMs }: Closing,
 ): Promise<void> {
   const closed = new Promise<void>((resolve) => {
-    server.close(() => resolve());
+    // An HTTP server would close all idle connections first.
+    NetServer.prototype.close.call(server, () => resolve());
   });
   const sweepOnce = () => {
-    // A connection becomes idle here when its request comes in after the answer.
+    const lateMs = clock.elapsedMs() - LATELY_MS;
+    if ([...connections.values()].some((sinceMs) => sinceMs > lateMs)) return;
     server.closeIdleConnections();
     // Node takes a silent connection for a busy one. Browsers open such connections in advance, and they would delay
     // the close.
     for (const socket of connections.keys()) if (socket.bytesRead === 0) socket.destroy();
   };
-  const endSweep = every(clock, IDLE_SWEEP_MS, sweepOnce);
+  // A process that was busy reads what has come in before it closes anything.
+  const sweepSoon = () => setImmediate(sweepOnce);
+  sweepSoon();
+  const endSweep = every(clock, IDLE_SWEEP_MS, sweepSoon);
   const owed = () => [...connections.keys()].flatMap((socket) => answers.get(socket) ?? []);
   // The answer says that the connection ends with it, so that a client or a proxy sends no other request there.
   for (const answer of owed()) answer.shouldKeepAlive = false;
@@ -348,4 +356,6 @@ async function closeServer(
   await closed;
   endSweep();
   cancelCut();
+  // It ends the timers of the HTTP server.
+  server.close();
 }

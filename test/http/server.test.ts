@@ -6,6 +6,7 @@ import { systemClock } from "../../src/clock.ts";
 import type { App } from "../../src/http/app.ts";
 import type { AppEnv } from "../../src/http/context.ts";
 import { listen } from "../../src/http/server.ts";
+import { FakeClock } from "../support/fake-clock.ts";
 import { RawConnection, rawRequest } from "../support/raw-http.ts";
 
 /** An app whose `/slow` answers when it is told to. */
@@ -22,8 +23,8 @@ function slowApp(): { app: App; asked: Promise<void>; answer: () => void } {
   return { app, asked: asked.promise, answer: () => released.resolve() };
 }
 
-async function listening(app: App, host = "127.0.0.1") {
-  const result = await listen(app, { host, port: 0 }, { clock: systemClock });
+async function listening(app: App, { clock = systemClock } = {}) {
+  const result = await listen(app, { host: "127.0.0.1", port: 0 }, { clock });
   if (!result.ok) throw new Error(result.problem);
   return result;
 }
@@ -66,6 +67,22 @@ describe("closing", () => {
     const { headers, body } = await connection.answer();
     expect(body).toBe("slow");
     // A client or a proxy must not send its next request here.
+    expect(headers).toMatchObject({ connection: "close" });
+    await closed;
+  });
+
+  test("answers a request that was on its way on a connection in use", async () => {
+    const clock = new FakeClock();
+    const server = await listening(slowApp().app, { clock });
+    using connection = await RawConnection.open(server.url);
+    const request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+    connection.send(request);
+    await connection.answer();
+    // No time passes until it is asked.
+    const closed = server.close();
+    connection.send(request);
+    const { status, headers } = await connection.answer();
+    expect(status).toBe(200);
     expect(headers).toMatchObject({ connection: "close" });
     await closed;
   });
