@@ -107,9 +107,13 @@ export function textCountAt(
 export const estimateInputTokens = (bodyBytes: number): number =>
   Math.ceil(bodyBytes / BYTES_PER_TOKEN);
 
-/** Returns the number at the extent; null for a value that is no count. */
+/** Returns the number at the extent; null for a value that is no count. vLLM takes a text of digits for a number. */
 function countAt(body: Buffer, start: number, end: number): number | null {
-  if (end - start > MAX_COUNT_BYTES) return isDigit(body[start]) ? Number.POSITIVE_INFINITY : null;
+  const isText = isStringAt(body, start);
+  if (end - start > MAX_COUNT_BYTES) {
+    return isText || isDigit(body[start]) ? Number.POSITIVE_INFINITY : null;
+  }
+  if (isText) return decimalAt(body, start + 1, end - 1);
   let count = 0;
   for (let at = start; at < end; at++) {
     const byte = body[at] as number;
@@ -119,8 +123,11 @@ function countAt(body: Buffer, start: number, end: number): number | null {
   return count >= 1 ? count : null;
 }
 
-/** Returns the whole part of a number with a fraction or an exponent, as few clients write it. */
+/** Returns the whole part of a number with a fraction or an exponent, or of one in a text, as few clients write it. */
 function decimalAt(body: Buffer, start: number, end: number): number | null {
-  const count = Math.floor(Number(body.toString("latin1", start, end)));
+  const text = body.toString("latin1", start, end);
+  // An escape in place of a digit is there to pass a limit by.
+  if (text.includes("\\")) return Number.POSITIVE_INFINITY;
+  const count = Math.floor(Number(text));
   return count >= 1 ? count : null;
 }

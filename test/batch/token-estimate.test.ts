@@ -32,11 +32,18 @@ describe("the tokens that a request may cost", () => {
     expect(estimate(long) - Math.ceil(long.length / 4)).toBe(1_000_000);
   });
 
+  test("are those of a number in a text, which some servers take for one", () => {
+    const body = { ...prompt, max_tokens: "700", n: "2" };
+    expect(estimate(body)).toBe(promptTokens(body) + 1_400);
+    const escaped = `{"model":"m","max_tokens":"7\\u003000"}`;
+    expect(estimate(escaped) - Math.ceil(escaped.length / 4)).toBe(1_000_000);
+  });
+
   test("allow for a modest answer when no maximum is set, or none that is one", () => {
     const answer = estimate(prompt) - promptTokens(prompt);
     expect(answer).toBeGreaterThan(50);
     expect(answer).toBeLessThan(1_000);
-    for (const nonsense of [null, "100", 0, -5, [100], { max_tokens: 9_000 }, true]) {
+    for (const nonsense of [null, "", "much", 0, -5, [100], { max_tokens: 9_000 }, true]) {
       const body = { ...prompt, max_tokens: nonsense, n: nonsense };
       expect(estimate(body)).toBe(promptTokens(body) + answer);
     }
