@@ -82,7 +82,9 @@ export class Sending {
       if (!answered.has(line.number)) {
         // Answers that cannot be written hold back the lines behind them.
         if (this.#journalFull !== null) await this.#journalFull;
-        for (let held = this.#held(); held !== null; held = this.#held()) await held;
+        for (let held = this.#held(); held !== null; held = this.#held()) {
+          await (meter?.during(held) ?? held);
+        }
         if (run.stop.aborted || endForMeter()) return false;
         const reading = this.#read(line);
         const ready = reading instanceof Promise ? await reading : reading;
@@ -91,7 +93,7 @@ export class Sending {
           if (admitted !== true && !(await admitted)) return false;
           // A line that goes another way must not keep a place here while it waits.
           const asked = ready.route === route ? handOut.acquire(ready.request) : null;
-          const slot = asked instanceof Promise ? await asked : asked;
+          const slot = asked instanceof Promise ? await (meter?.during(asked) ?? asked) : asked;
           this.#underWayCount++;
           void this.#send(ready, slot);
           if (slot === null && run.stop.aborted) return false;

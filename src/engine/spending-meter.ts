@@ -4,7 +4,8 @@
  * counts at its estimate until its record is durable: from then on the store counts what it really took.
  *
  * Near a limit a line may have to wait until others take less than their estimates. The batch is paused only when its
- * next line would not fit even then.
+ * next line would not fit even then. A chunk whose lines do not get out keeps nothing for those behind them: a slow target, or
+ * one that is down, would keep the room from all others of the project.
  */
 import type { Batch } from "../batch/batch.ts";
 import { costOf, type Price } from "../batch/price.ts";
@@ -14,12 +15,13 @@ import {
   isWithin,
   NO_SPENDING,
   type Spending,
+  type SpendingRequest,
   subtractSpending,
 } from "../batch/spending.ts";
 import { estimateInputTokens } from "../batch/token-estimate.ts";
 import { type Clock, sleep } from "../clock.ts";
 import type { ClaimedChunk } from "../store/chunks.ts";
-import { boundsSpending, type SpendingQuotas } from "../store/spending.ts";
+import { boundsSpending, type ReservationResult, type SpendingQuotas } from "../store/spending.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { UpstreamRequest } from "../upstream/upstream.ts";
@@ -28,6 +30,8 @@ import type { Leases, Run } from "./lease.ts";
 /** The pauses before a line that does not fit now asks again: each is twice the one before. */
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 2_000;
+/** The wait of a line after which its chunk gives back what it has reserved for the lines behind it. */
+const PATIENCE_MS = 2_000;
 
 export interface MeterDeps {
   readonly store: Pick<Store, "reserveIfLeased">;
@@ -101,23 +105,62 @@ export class SpendingMeter {
     this.#reserved = subtractSpending(this.#reserved, estimate);
   }
 
+  /** Waits for what a line needs beside its part of the limits. */
+  async during<T>(wait: Promise<T>): Promise<T> {
+    let isOver = false;
+    // Where the store cannot be asked, it has more reserved than the chunk uses, until the next line asks.
+    const giveBack = () => void this.#giveBack(() => isOver).catch(() => {});
+    const cancel = this.#deps.clock.after(PATIENCE_MS, giveBack);
+    try {
+      return await wait;
+    } finally {
+      isOver = true;
+      cancel();
+    }
+  }
+
+  async #giveBack(isOver: () => boolean): Promise<void> {
+    await this.#deps.leases.renewIfLate();
+    if (isOver() || isWithin(this.#reserved, this.#inFlight)) return;
+    // The store hears of this before the next line asks it.
+    this.#reserved = this.#inFlight;
+    this.#endIfPaused(await this.#reserve({ needed: NO_SPENDING, wanted: NO_SPENDING }));
+  }
+
+  #reserve(request: Pick<SpendingRequest, "needed" | "wanted">): Promise<ReservationResult> {
+    const { lease, batch } = this.#metered.claimed;
+    const quotas = this.#currentQuotas();
+    this.#quotas = quotas;
+    const held = { project: batch.project, quotas, inFlight: this.#inFlight };
+    return this.#deps.store.reserveIfLeased(lease, { ...held, ...request });
+  }
+
+  /** Ends the run where its batch sends no lines any more, and returns whether it does. */
+  #endIfPaused(result: ReservationResult): boolean {
+    if (result.kind === "granted" || result.kind === "wait") return false;
+    const { claimed, run } = this.#metered;
+    const { clock, log } = this.#deps;
+    if (result.kind === "exhausted") {
+      const { id: batch, project } = claimed.batch;
+      log.info({ batch, project, reason: result.reason }, "batch.paused");
+    }
+    run.end("pause", null, clock);
+    return true;
+  }
+
   #take(needed: Spending): void {
     this.#inFlight = addSpending(this.#inFlight, needed);
     if (this.#leftCount > 1) this.#leftCount--;
   }
 
   async #ask(needed: Spending): Promise<boolean> {
-    const { claimed, run, flush } = this.#metered;
-    const { clock, store, leases, log } = this.#deps;
-    const { project, id } = claimed.batch;
+    const { run, flush } = this.#metered;
+    const { clock, leases } = this.#deps;
     const wanted = times(needed, this.#leftCount);
     for (let pauseMs = FIRST_PAUSE_MS; !run.stop.aborted; pauseMs *= 2) {
       // A reservation ends with its lease: after a pause of the machine, what other chunks have reserved would be granted again.
       await leases.renewIfLate();
-      this.#quotas = this.#currentQuotas();
-      const held = { project, quotas: this.#quotas, inFlight: this.#inFlight };
-      const request = { ...held, needed, wanted };
-      const result = await store.reserveIfLeased(claimed.lease, request);
+      const result = await this.#reserve({ needed, wanted });
       if (result.kind === "granted") {
         // Lines may have been settled meanwhile. What was reserved for them is not left for others.
         this.#reserved = addSpending(this.#inFlight, result.granted);
@@ -125,14 +168,7 @@ export class SpendingMeter {
         return true;
       }
       this.#reserved = this.#inFlight;
-      if (result.kind !== "wait") {
-        if (result.kind === "exhausted") {
-          const { reason } = result;
-          log.info({ batch: id, project, reason }, "batch.paused");
-        }
-        run.end("pause", null, clock);
-        return false;
-      }
+      if (this.#endIfPaused(result)) return false;
       await flush();
       await sleep(clock, Math.min(pauseMs, LONGEST_PAUSE_MS), run.stop);
     }

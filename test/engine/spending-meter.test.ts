@@ -57,6 +57,28 @@ test("a line that fits only if those before it take less waits for their records
   expect(run.endReason).toBeNull();
 });
 
+test("a chunk whose line waits gives back what it has reserved for the lines behind it", async () => {
+  const chunks = await metered("100");
+  const [slow, other] = [await chunks.meterOf("a"), await chunks.meterOf("b")];
+  expect(await slow.meter!.admit(costing("1"))).toBe(true);
+  // All ten lines of the slow chunk have their part, and one of them is under way.
+  let isAdmitted: boolean | null = null;
+  void Promise.resolve(other.meter!.admit(costing("95"))).then((admitted) => {
+    isAdmitted = admitted;
+  });
+  await bench.clock.asleep(1, bench.clock.nowMs());
+  const slot = Promise.withResolvers<null>();
+  const waiting = slow.meter!.during(slot.promise);
+  const afterMore = () => {
+    bench.clock.advance(2_000);
+    return isAdmitted;
+  };
+  await expect.poll(afterMore).toBe(true);
+  slot.resolve(null);
+  expect(await waiting).toBeNull();
+  expect(await slow.meter!.admit(costing("4"))).toBe(true);
+});
+
 test("a line that does not fit by itself pauses its batch and ends the run", async () => {
   const chunks = await metered("10");
   const { batch, events } = chunks;

@@ -1,4 +1,7 @@
-/** Batches that a quota of their project has paused go on by themselves: in the next period, and when the quota changes. */
+/**
+ * Batches that a quota of their project has paused go on by themselves: in the next period, and when the quota changes. A batch
+ * that only waits for others of its project goes on, too.
+ */
 import { expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { FakeClock } from "../support/fake-clock.ts";
@@ -122,4 +125,29 @@ test.each([
   expect((await batchAt(service.url, id)).x_batchd.paused?.reason).toBe("tokens_per_day");
   service.reconfigure({ upstreams });
   expect((await service.ended(id)).request_counts?.completed).toBe(600);
+});
+
+test("batches at a model server that does not answer leave what they do not use to others of the project", async () => {
+  await using slow = await startUpstream();
+  await using fast = await startUpstream();
+  slow.hold();
+  const upstreams = [
+    { name: "slow", base_url: slow.url, models: ["slow"], max_concurrency: 4 },
+    { name: "fast", base_url: fast.url, models: ["fast"] },
+  ];
+  const config = configWith({ quotas: { cost_per_month: "100" } }, { upstreams, prices });
+  await using service = await startTestService({ config });
+  const { url, events } = service;
+  const linesFor = (model: string, lineCount: number) =>
+    `${chatLines(lineCount).join("\n")}\n`.replaceAll("test-model", model);
+  const file = (await upload(url, linesFor("slow", 2_000))).body.id as string;
+  const held = await Promise.all([1, 2, 3, 4, 5, 6].map(() => create(url, file)));
+  const ids = held.map(({ body }) => body.id as string);
+  await Promise.all(ids.map((batch) => events.reached("batch.started", { batch })));
+  await slow.reached(4);
+  const others = (await upload(url, linesFor("fast", 70))).body.id as string;
+  const batch = (await create(url, others)).body.id as string;
+  await events.reached("batch.completed", { batch });
+  for (const id of ids) await ask(url, `batches/${id}/cancel`, { method: "POST" });
+  slow.release();
 });
