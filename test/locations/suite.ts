@@ -246,6 +246,36 @@ export function describeLocation(name: string, open: () => Promise<TestedLocatio
       expect(found.get("output.jsonl")?.equals(bytes)).toBe(true);
     });
 
+    test("is never there in part while an attempt that stood still goes on beside the one that took over", async () => {
+      const { location, published, outermost } = await open();
+      const [output, manifest] = [aFile("output.jsonl", "rows"), aFile("run.json", "{}")];
+      const parcel = aParcel({ files: [output, manifest] });
+      const [former, next] = [aHeldFile(manifest), aHeldFile(output)];
+      const progress = new Progress();
+      const stood = location.deliver(
+        { ...parcel, files: [output, former.file] },
+        aCall({ progress }),
+      );
+      const ended = stood.catch(() => {});
+      await former.reached;
+      // It knows what the former one has saved up to now.
+      const taken = new Progress();
+      taken.saved = progress.saved;
+      const taking = location.deliver(
+        { ...parcel, files: [next.file, manifest] },
+        aCall({ progress: taken }),
+      );
+      taking.catch(() => {});
+      await Promise.race([next.reached, taking]);
+      former.goOn();
+      await ended;
+      const names = async () => [...(await published(`${outermost}${parcel.batchId}`)).keys()];
+      if ((await names()).includes("run.json")) expect(await names()).toHaveLength(2);
+      next.goOn();
+      await taking;
+      expect((await names()).sort()).toEqual(["output.jsonl", "run.json"]);
+    });
+
     test("loses nothing when another delivery of its batch to the same place is given up", async () => {
       const { location, published, outermost, largeBytes } = await open();
       const bytes = patternOf(largeBytes / 2);

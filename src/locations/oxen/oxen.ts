@@ -5,7 +5,7 @@
  * A crash before the commit leaves a workspace, and a branch that is still at the base. The next attempt knows that branch
  * by what it has saved. A branch with the results is known by the `Batch-Id` in the message of its head.
  */
-import { createHash } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { BATCH_TRAILER, branchNames, commitMessage } from "../commit-message.ts";
 import {
   assertParcel,
@@ -40,6 +40,17 @@ interface Begun {
   readonly made: { readonly branch: string; readonly base: string } | null;
 }
 
+interface Branching extends LocationCall {
+  /** The branch that a former attempt has made. */
+  readonly made: Begun["made"];
+  readonly save: (made: Begun["made"]) => Promise<void>;
+}
+
+interface Committing extends LocationCall {
+  readonly branch: string;
+  readonly workspace: string;
+}
+
 export class OxenLocation implements Location {
   readonly kind = "oxen";
   readonly name: string;
@@ -66,11 +77,18 @@ export class OxenLocation implements Location {
 
   async deliver(parcel: Parcel, { signal, progress }: DeliveryCall): Promise<Delivered> {
     assertParcel(parcel);
+    const former = progress.saved === null ? null : parseBegun(progress.saved);
+    if (former !== null) await this.#removeWorkspace(former.workspace, signal);
     const base = await this.#base(signal);
-    const found = await this.#findOrMakeBranch(parcel, base, { signal, progress });
+    const workspace = newWorkspace(parcel);
+    const found = await this.#findOrMakeBranch(parcel, base, {
+      made: former?.made ?? null,
+      save: (made) => progress.save(JSON.stringify({ workspace, made } satisfies Begun)),
+      signal,
+    });
     if (found.isDelivered) return delivered(found.branch, found.head);
     const { branch } = found;
-    const commit = await this.#commit(parcel, branch, signal);
+    const commit = await this.#commit(parcel, { branch, workspace, signal });
     if (!(await this.#holds(parcel, commit, signal))) {
       throw new LocationError("refused", `${this.name} does not have what was sent`);
     }
@@ -89,10 +107,12 @@ export class OxenLocation implements Location {
   }
 
   /** The name of a branch may be taken in the moment between look and creation. Then there is another one. */
-  async #findOrMakeBranch(parcel: Parcel, base: string, { signal, progress }: DeliveryCall) {
-    const workspace = workspaceOf(parcel);
-    const save = (made: Begun["made"]) => progress.save(JSON.stringify({ workspace, made }));
-    let made = progress.saved === null ? null : parseBegun(progress.saved).made;
+  async #findOrMakeBranch(
+    parcel: Parcel,
+    base: string,
+    { signal, save, made: madeBefore }: Branching,
+  ) {
+    let made = madeBefore;
     for (let race = 1; ; race++) {
       const found = await this.#findBranch(parcel, made, signal);
       if (found.head !== null) {
@@ -116,10 +136,7 @@ export class OxenLocation implements Location {
   }
 
   /** Uploads everything into a new workspace, and commits it to the branch. */
-  async #commit(parcel: Parcel, branch: string, signal: AbortSignal): Promise<string> {
-    const id = workspaceOf(parcel);
-    // A dead attempt may have left other files in it.
-    await this.#removeWorkspace(id, signal);
+  async #commit(parcel: Parcel, { branch, workspace: id, signal }: Committing): Promise<string> {
     const body = { workspace_id: id, branch_name: branch };
     await this.#api.ask({ method: "PUT", path: ["workspaces"], body }, signal);
     const folder = partsOf(parcel, OUTERMOST);
@@ -205,8 +222,11 @@ export class OxenLocation implements Location {
   }
 }
 
-/** Two deliveries of a batch, to two names of one repository, may be under way at a time. */
-const workspaceOf = ({ deliveryId }: Parcel) => `batchd-${deliveryId}`;
+/**
+ * Each attempt has a workspace of its own. One that stood still may go on beside the next one, and would commit what that one
+ * has uploaded up to then.
+ */
+const newWorkspace = ({ deliveryId }: Parcel) => `batchd-${deliveryId}-${randomUUID()}`;
 
 const delivered = (branch: string, commit: string): Delivered => ({
   address: `branch ${branch} at ${commit}`,
