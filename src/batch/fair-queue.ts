@@ -106,6 +106,7 @@ const GUEST: Contender = {
   createdAtMs: Number.POSITIVE_INFINITY,
 };
 
+const projectTagOf = (flow: Flow) => flow.project.startTag;
 const startTagOf = (flow: Flow) => flow.startTag;
 const finishTagOf = (flow: Flow) => flow.startTag + flow.chunkLineCount / flow.weight;
 
@@ -167,7 +168,7 @@ export class FairQueue {
   /** The flow whose turn it is, of those with a line to send. It is charged by {@link take}. */
   next(ready: readonly Flow[]): Flow | null {
     if (ready.length <= 1) return ready[0] ?? null;
-    const project = this.#firstProject(ready);
+    const project = firstProject(ready);
     if (project === null) return null;
     const urgent = project.urgentLines.isOpen ? mostUrgent(ready, project) : null;
     return urgent ?? smallest(ready, project, startTagOf);
@@ -181,7 +182,7 @@ export class FairQueue {
 
   /** The flow that is to have its next chunk claimed. Nothing is charged before lines go out. */
   takeChunk(waiting: readonly Flow[]): Flow | null {
-    const project = this.#firstProject(waiting);
+    const project = firstProject(waiting);
     if (project === null) return null;
     const urgent = mostUrgent(waiting, project);
     if (project.urgentChunks.take(urgent !== null)) return urgent;
@@ -212,18 +213,6 @@ export class FairQueue {
     this.#projects.set(name, project);
     return project;
   }
-
-  #firstProject(flows: readonly Flow[]): Project | null {
-    let first: Flow | null = null;
-    for (const flow of flows) {
-      const lead = first === null ? 1 : first.project.startTag - flow.project.startTag;
-      const isTied = first !== null && lead === 0;
-      if (first === null || lead > 0 || (isTied && isEarlier(flow.contender, first.contender))) {
-        first = flow;
-      }
-    }
-    return first?.project ?? null;
-  }
 }
 
 function mostUrgent(flows: readonly Flow[], project: Project): Flow | null {
@@ -235,17 +224,20 @@ function mostUrgent(flows: readonly Flow[], project: Project): Flow | null {
   return best;
 }
 
+const firstProject = (flows: readonly Flow[]): Project | null =>
+  smallest(flows, null, projectTagOf)?.project ?? null;
+
+/** Returns the flow with the smallest tag, of one project or of all; the earliest of several. */
 function smallest(
   flows: readonly Flow[],
-  project: Project,
+  project: Project | null,
   tagOf: (flow: Flow) => number,
 ): Flow | null {
   let best: Flow | null = null;
   for (const flow of flows) {
-    if (flow.project !== project) continue;
+    if (project !== null && flow.project !== project) continue;
     const lead = best === null ? 1 : tagOf(best) - tagOf(flow);
-    const isTied = best !== null && lead === 0;
-    if (best === null || lead > 0 || (isTied && isEarlier(flow.contender, best.contender))) {
+    if (best === null || lead > 0 || (lead === 0 && isEarlier(flow.contender, best.contender))) {
       best = flow;
     }
   }
