@@ -6,7 +6,7 @@ import {
   answer,
   BAD_REQUEST,
   BODY_TOO_LARGE,
-  JSON_TYPE,
+  jsonBody,
   KEY_NOT_FOUND,
   PROJECT_CONFLICT,
   PROJECT_NOT_FOUND,
@@ -33,10 +33,7 @@ export const ADMIN_PATHS: ZodOpenApiPathsObject = {
       summary: "Make a key",
       description:
         "The answer is the only one that has the key itself: the server stores a digest. Every server takes the key within five seconds. An `Idempotency-Key` has no effect.",
-      requestBody: {
-        required: true,
-        content: { [JSON_TYPE]: { schema: CreateKey, example: CREATE_KEY_EXAMPLE } },
-      },
+      requestBody: jsonBody(CreateKey, CREATE_KEY_EXAMPLE),
       responses: {
         "200": answer("The new key.", CreatedKey, { created: CREATED_KEY_EXAMPLE }),
         "400": BAD_REQUEST,
@@ -77,10 +74,7 @@ export const ADMIN_PATHS: ZodOpenApiPathsObject = {
       summary: "Make a project, or give it other rules",
       description:
         "Rules that are left out have no limit, also where the project had one. Every server follows them within five seconds. A project of the configuration cannot be changed.",
-      requestBody: {
-        required: true,
-        content: { [JSON_TYPE]: { schema: PutProject, example: PUT_PROJECT_EXAMPLE } },
-      },
+      requestBody: jsonBody(PutProject, PUT_PROJECT_EXAMPLE),
       responses: {
         "200": answer("The project.", ProjectObject, { project: PROJECT_EXAMPLE }),
         "400": BAD_REQUEST,

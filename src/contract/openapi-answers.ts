@@ -15,7 +15,7 @@ import {
   WAIT_HEADERS,
 } from "./openapi-headers.ts";
 
-export const JSON_TYPE = "application/json";
+const JSON_TYPE = "application/json";
 const BYTES_TYPE = "application/octet-stream";
 
 type Json = z.infer<ReturnType<typeof z.json>>;
@@ -33,6 +33,12 @@ export function answer(
     content: { [JSON_TYPE]: { schema, ...optional } },
   };
 }
+
+/** The body of a request, in JSON. */
+export const jsonBody = (schema: z.ZodType, example: unknown) => ({
+  required: true,
+  content: { [JSON_TYPE]: { schema, example: example as Json } },
+});
 
 type Headers = ZodOpenApiResponseObject["headers"];
 

@@ -10,7 +10,7 @@ import {
   BATCH_STATUS_FAILURES,
   BODY_TOO_LARGE,
   IDEMPOTENCY_FAILURES,
-  JSON_TYPE,
+  jsonBody,
 } from "./openapi-answers.ts";
 import { BATCH_EXAMPLES, pageExample } from "./openapi-examples.ts";
 import { pageQuery } from "./page.ts";
@@ -54,15 +54,11 @@ export const DELIVERY_PATHS: ZodOpenApiPathsObject = {
       description:
         "Takes the results of an ended batch to a location of the server, or to an S3 bucket with credentials of your own. Any number of times; to one place, one after the other.",
       requestParams: { path: z.object(batchId), header: IdempotencyHeader },
-      requestBody: {
-        required: true,
-        content: {
-          [JSON_TYPE]: {
-            schema: CreateDelivery,
-            example: { location: "lake", path: "evals/nightly", format: "csv" },
-          },
-        },
-      },
+      requestBody: jsonBody(CreateDelivery, {
+        location: "lake",
+        path: "evals/nightly",
+        format: "csv",
+      }),
       responses: {
         "200": answerOnce("The new delivery.", DeliveryObject, { created: DELIVERY_EXAMPLE }),
         ...BATCH_FAILURES,

@@ -5,7 +5,7 @@ import type { BatchEndpoint } from "./batch.ts";
 import {
   BAD_REQUEST,
   BODY_TOO_LARGE,
-  JSON_TYPE,
+  jsonBody,
   MODEL_NOT_FOUND,
   PROXY_FAILURES,
   passedOn,
@@ -43,12 +43,7 @@ const passThrough = ({
     summary,
     description:
       "Goes to an upstream of the model at once, ahead of the lines of batches, and ends there when the client leaves. The body is the upstream's to judge, and so is its answer the client's, whatever the status.",
-    requestBody: {
-      required: true,
-      content: {
-        [JSON_TYPE]: { schema: Body, example: { model: MODEL_EXAMPLE.id, ...asks } },
-      },
-    },
+    requestBody: jsonBody(Body, { model: MODEL_EXAMPLE.id, ...asks }),
     responses: {
       "200": passedOn(answers, stream),
       "400": BAD_REQUEST,

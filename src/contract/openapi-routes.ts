@@ -16,7 +16,7 @@ import {
   BATCH_STATUS_FAILURES,
   BODY_TOO_LARGE,
   IDEMPOTENCY_FAILURES,
-  JSON_TYPE,
+  jsonBody,
   MODEL_NOT_FOUND,
   textAnswer,
 } from "./openapi-answers.ts";
@@ -46,10 +46,7 @@ const BATCH_PATHS: ZodOpenApiPathsObject = {
       description:
         "Answers at once with a batch that is `validating`. What is wrong with the input file shows later, in `errors` of a batch that has `failed`.",
       requestParams: { header: IdempotencyHeader },
-      requestBody: {
-        required: true,
-        content: { [JSON_TYPE]: { schema: CreateBatch, example: CREATE_BATCH_EXAMPLE } },
-      },
+      requestBody: jsonBody(CreateBatch, CREATE_BATCH_EXAMPLE),
       responses: {
         "200": answerOnce("The new batch.", BatchObject, { created: BATCH_EXAMPLES.created }),
         "400": BAD_REQUEST,
@@ -89,10 +86,7 @@ const BATCH_PATHS: ZodOpenApiPathsObject = {
       description:
         "Fields that are missing stay as they are. A batch that has ended, or is about to, takes `metadata` alone. A higher budget does not resume a batch that is paused.",
       requestParams: { path: batchId },
-      requestBody: {
-        required: true,
-        content: { [JSON_TYPE]: { schema: UpdateBatch, example: { budget: "7.50", priority: 5 } } },
-      },
+      requestBody: jsonBody(UpdateBatch, { budget: "7.50", priority: 5 }),
       responses: {
         "200": answer("The batch.", BatchObject, { running: BATCH_EXAMPLES.running }),
         ...BATCH_STATUS_FAILURES,

@@ -8,7 +8,7 @@ import {
   BAD_REQUEST,
   BODY_TOO_LARGE,
   IDEMPOTENCY_FAILURES,
-  JSON_TYPE,
+  jsonBody,
   UPLOAD_NOT_FOUND,
 } from "./openapi-answers.ts";
 import {
@@ -44,10 +44,7 @@ export const UPLOAD_PATHS: ZodOpenApiPathsObject = {
       description:
         "Add its parts, then complete it: an upload that is not completed within an hour expires.",
       requestParams: { header: IdempotencyHeader },
-      requestBody: {
-        required: true,
-        content: { [JSON_TYPE]: { schema: CreateUpload, example: CREATE_UPLOAD_EXAMPLE } },
-      },
+      requestBody: jsonBody(CreateUpload, CREATE_UPLOAD_EXAMPLE),
       responses: {
         "200": answerOnce("The new upload.", UploadObject, { pending: UPLOAD_EXAMPLES.pending }),
         "400": BAD_REQUEST,
@@ -78,10 +75,7 @@ export const UPLOAD_PATHS: ZodOpenApiPathsObject = {
       description:
         "The parts that are listed must have as many bytes together as the upload was created for, and the file must pass the checks of `POST /v1/files`. Otherwise the upload stays pending, and may be completed in another way.",
       requestParams: { path: uploadId, header: IdempotencyHeader },
-      requestBody: {
-        required: true,
-        content: { [JSON_TYPE]: { schema: CompleteUpload, example: COMPLETE_UPLOAD_EXAMPLE } },
-      },
+      requestBody: jsonBody(CompleteUpload, COMPLETE_UPLOAD_EXAMPLE),
       responses: {
         "200": answerOnce("The upload, with its file.", UploadObject, {
           completed: UPLOAD_EXAMPLES.completed,

@@ -4,7 +4,7 @@
 import { z } from "zod";
 import type { ZodOpenApiPathsObject } from "zod-openapi";
 import { type BatchEvent, EVENT_TYPES, type EventType } from "./event.ts";
-import { JSON_TYPE } from "./openapi-answers.ts";
+import { jsonBody } from "./openapi-answers.ts";
 import { BATCH_EXAMPLES } from "./openapi-examples.ts";
 
 export const BatchEventObject = z
@@ -71,10 +71,7 @@ export const WEBHOOKS: ZodOpenApiPathsObject = Object.fromEntries(
         summary: SUMMARIES[type],
         security: [],
         requestParams: { header: DeliveryHeaders },
-        requestBody: {
-          required: true,
-          content: { [JSON_TYPE]: { schema: BatchEventObject, example: eventExample(type) } },
-        },
+        requestBody: jsonBody(BatchEventObject, eventExample(type)),
         responses: {
           "2XX": {
             description:
