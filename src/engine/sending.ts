@@ -177,7 +177,6 @@ export class Sending {
     const request = requestOf(sent, claimed.batch);
     const price = pricing.priceOf(request.model);
     const route = routeOf(request.model);
-    const answerTokens = route?.answerTokensOf(parsed) ?? request.answerTokens;
     return {
       lineNumber: line.number,
       customId,
@@ -185,8 +184,7 @@ export class Sending {
       span,
       request,
       price,
-      estimate:
-        meter === null ? NO_SPENDING : estimateOf({ body: request.body, answerTokens }, price),
+      estimate: meter === null ? NO_SPENDING : spendingOf(parsed, request, { route, price }),
       route,
     };
   }
@@ -240,6 +238,14 @@ export class Sending {
     return this.#journalFull;
   }
 }
+
+/** Returns what a line may use. The operator of its route may allow longer answers than the line does. */
+const spendingOf = (
+  parsed: ParsedLine,
+  { body, answerTokens }: UpstreamRequest,
+  { route, price }: Pick<ReadyLine, "route" | "price">,
+): Spending =>
+  estimateOf({ body, answerTokens: route?.answerTokensOf(parsed) ?? answerTokens }, price);
 
 const RECORDED = "line.recorded";
 const INTERRUPTED: Outcome = { kind: "interrupted" };
