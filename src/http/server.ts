@@ -43,7 +43,7 @@ const IDLE_SWEEP_MS = 50;
  * A connection that had an answer so lately may have its next request on the way when the server closes. A close would cross
  * it, and a proxy does not send it again when it changes something. As its answer, the request gets `Connection: close`.
  */
-const LATELY_MS = 150;
+const LATELY_MS = 100;
 
 export interface Address {
   readonly host: string;

@@ -5,7 +5,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { join } from "node:path";
 import OpenAI from "openai";
-import { type Clock, systemClock } from "../../src/clock.ts";
+import { type Clock, every, systemClock } from "../../src/clock.ts";
 import type { Config } from "../../src/config/schema.ts";
 import { type Runtime, startRuntime } from "../../src/runtime/runtime.ts";
 import type { RuntimeOptions } from "../../src/runtime/work.ts";
@@ -13,6 +13,7 @@ import { Metrics } from "../../src/telemetry/metrics.ts";
 import { submitLines, uploadLines } from "./batches.ts";
 import { dataRoot } from "./data-root.ts";
 import { Events } from "./events.ts";
+import { FakeClock } from "./fake-clock.ts";
 import { putTables } from "./tables.ts";
 import { configWith } from "./yaml-config.ts";
 
@@ -36,9 +37,10 @@ export async function startTestService(options: ServiceOptions = {}): Promise<Te
   const dataDir = options.dataDir ?? (await mkdtemp(join(dataRoot(), "batchd-test-")));
   if (isOwnDir && !namesPlace(options)) putTables(join(dataDir, "batchd.sqlite"));
   const events = new Events();
+  const { clock = systemClock } = options;
   const started = await startRuntime({
     config: configFor(options, dataDir),
-    clock: options.clock ?? systemClock,
+    clock,
     log: events.log,
     metrics: options.metrics ?? new Metrics(),
     role: options.role ?? "all",
@@ -47,7 +49,7 @@ export async function startTestService(options: ServiceOptions = {}): Promise<Te
   if (!started.ok) throw new Error(started.problem);
   const reconfigure = (config: Record<string, unknown>) =>
     started.runtime.reconfigure(configFor({ config }, dataDir));
-  return new TestService(started.runtime, { events, dataDir, isOwnDir, reconfigure });
+  return new TestService(started.runtime, { clock, events, dataDir, isOwnDir, reconfigure });
 }
 
 /** Whether the configuration says where rows or bytes are. Then the data folder may have to be empty. */
@@ -68,7 +70,10 @@ export type ResultRow = {
   error: { code: string; message: string } | null;
 };
 
+const STEP_MS = 20;
+
 interface TestServiceParts {
+  readonly clock: Clock;
   readonly events: Events;
   readonly dataDir: string;
   readonly isOwnDir: boolean;
@@ -83,11 +88,16 @@ export class TestService implements AsyncDisposable {
   /** Applies another configuration, as the file has it, without a restart. */
   readonly reconfigure: (config: Record<string, unknown>) => void;
   readonly #runtime: Runtime;
+  readonly #clock: Clock;
   readonly #isOwnDir: boolean;
   #isClosed = false;
 
-  constructor(runtime: Runtime, { events, dataDir, isOwnDir, reconfigure }: TestServiceParts) {
+  constructor(
+    runtime: Runtime,
+    { clock, events, dataDir, isOwnDir, reconfigure }: TestServiceParts,
+  ) {
     this.#runtime = runtime;
+    this.#clock = clock;
     this.reconfigure = reconfigure;
     this.url = runtime.url;
     this.events = events;
@@ -133,7 +143,14 @@ export class TestService implements AsyncDisposable {
   async close(): Promise<void> {
     if (this.#isClosed) return;
     this.#isClosed = true;
+    const clock = this.#clock;
+    // Time goes on, because a server waits a moment for what its clients have sent.
+    const stand =
+      clock instanceof FakeClock
+        ? every(systemClock, STEP_MS, () => clock.advance(STEP_MS))
+        : undefined;
     await this.#runtime.close();
+    stand?.();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
