@@ -59,6 +59,36 @@ describe.skipIf(!hasChromium())("with the keyboard", () => {
     expect(await focused(page)).toBe("JSON of line 2");
   });
 
+  test("the lines of a batch that runs stay while another filter is typed", async () => {
+    const { id } = await visit.held(2);
+    const page = await visit.openPage(`/batches/${id}`);
+    await page.getByText("Lines 1 to 2").waitFor();
+    await page.getByLabel("custom_id").fill("not yet compl");
+    visit.upstream.release();
+    await page.locator("#lines-rows tr", { hasText: "echo: question 1" }).waitFor();
+  });
+
+  test("lines that have ended are not asked for again while their batch runs", async () => {
+    // So many are not under way at once, so the first ones are among those that are answered.
+    visit.upstream.holdAfter(visit.upstream.total + 150);
+    const lines = Array.from({ length: 200 }, (_, n) => chatLine(`line-${n}`, `question ${n}`));
+    const { id } = await visit.service.submit(lines);
+    const page = await visit.openPage(`/batches/${id}`);
+    await page.getByText("150 of 200").waitFor();
+    await page.clock.install();
+    await page.reload();
+    await page.getByText("Lines 1 to 20").waitFor();
+    await page.getByText("Live").waitFor();
+    const asked: string[] = [];
+    page.on("request", (request) => asked.push(new URL(request.url()).search));
+    visit.upstream.release();
+    await page.getByText("200 of 200").waitFor();
+    await page.clock.fastForward("00:10");
+    await page.getByRole("button", { name: "Next lines" }).click();
+    await page.getByText("Lines 21 to 40").waitFor();
+    expect(asked).toEqual(["?limit=20&after_line=20"]);
+  });
+
   test("the way back through filters shows those of each list", async () => {
     const page = await visit.openPage("/");
     const status = page.getByRole("combobox", { name: "Status" });

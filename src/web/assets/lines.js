@@ -29,6 +29,10 @@ const next = /** @type {HTMLButtonElement} */ (document.getElementById("lines-ne
 
 /** @type {{ text: string, row: HTMLTableRowElement }[]} */
 let shown = [];
+/** What a person has last asked for. What is typed and not sent yet is not for the table. */
+let filter = new URLSearchParams();
+/** Whether the rows may become others. Lines keep their order, and those that have ended stay as they are. */
+let mayChange = true;
 let afterLine = 0;
 let lastLine = 0;
 /** The number of calls of {@link show}. A new one ends those before. */
@@ -38,6 +42,7 @@ let again = null;
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
+  filter = filled();
   void show(0);
 });
 first.addEventListener("click", () => void show(0));
@@ -48,7 +53,7 @@ document.addEventListener("batchd:parts", (event) => {
   again = setTimeout(() => {
     again = null;
     // A reader of a raw line is not disturbed.
-    if (document.querySelector("dialog[open]") === null) void show(afterLine);
+    if (mayChange && document.querySelector("dialog[open]") === null) void show(afterLine);
   }, AGAIN_MS);
 });
 document.addEventListener("click", (event) => {
@@ -57,15 +62,16 @@ document.addEventListener("click", (event) => {
 });
 void show(0);
 
+function filled() {
+  const fields = [...new FormData(form)].map(([name, value]) => [name, String(value).trim()]);
+  return new URLSearchParams(fields.filter(([, value]) => value !== ""));
+}
+
 /** @param {number} after */
 async function show(after) {
   const turn = ++shows;
-  const params = new URLSearchParams({ limit: String(ROWS) });
-  const fields = new FormData(form);
-  for (const name of ["status", "custom_id"]) {
-    const value = String(fields.get(name) ?? "").trim();
-    if (value !== "") params.set(name, value);
-  }
+  const params = new URLSearchParams(filter);
+  params.set("limit", String(ROWS));
   // The server looks at some lines only for one page, and a rare line may come many pages later.
   for (let from = after; ; from = lastLine) {
     params.set("after_line", String(from));
@@ -73,6 +79,7 @@ async function show(after) {
     if (turn !== shows) return;
     if (!answer.ok) {
       write("lines-state", answer.message);
+      mayChange = true;
       return;
     }
     afterLine = from;
@@ -90,6 +97,8 @@ function showPage({ data, has_more: hasMore }) {
   showRows(data);
   first.hidden = afterLine === 0;
   next.hidden = !hasMore;
+  const areEnded = data.length > 0 && data.every(({ status }) => status !== "waiting");
+  mayChange = !areEnded || filter.has("status");
   write("lines-state", stateOf(data));
 }
 
@@ -119,9 +128,7 @@ function showRows(data) {
 /** @param {readonly Line[]} data */
 function stateOf(data) {
   if (data.length > 0) return `Lines ${data[0]?.line} to ${data.at(-1)?.line}`;
-  return [...new FormData(form).values()].some((value) => value !== "")
-    ? "No such line."
-    : "No lines.";
+  return filter.size > 0 ? "No such line." : "No lines.";
 }
 
 /** @param {Line} line */
