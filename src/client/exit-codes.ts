@@ -27,6 +27,7 @@ export const EXIT_MEANINGS: readonly (readonly [code: number, meaning: string])[
 export const SIMPLE_EXIT_MEANINGS: typeof EXIT_MEANINGS = [
   [EXIT.done, "the command did what it was asked to"],
   ...EXIT_MEANINGS.filter(([code]) => code === EXIT.error),
+  [EXIT.interrupted, "Ctrl-C"],
 ];
 
 /** Returns the exit code for a command that waited for this batch. */

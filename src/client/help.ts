@@ -9,7 +9,7 @@ const section = (title: string, rows: readonly string[]) => `\n${title}:\n${rows
 const exitCodes = (meanings: typeof EXIT_MEANINGS) =>
   section(
     "Exit codes",
-    meanings.map(([code, meaning]) => row(String(code), meaning)),
+    meanings.toSorted(([a], [b]) => a - b).map(([code, meaning]) => row(String(code), meaning)),
   );
 
 const EXIT_CODES = exitCodes(EXIT_MEANINGS);

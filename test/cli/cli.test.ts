@@ -167,6 +167,15 @@ test("each command of operators has examples and exit codes in its help", async 
   }
 });
 
+test.each([
+  ["list", ["0", "1", "130"]],
+  ["validate", ["0", "1", "4", "130"]],
+])("the help of batchd %s names each code with which it ends", async (command, codes) => {
+  const { stdout } = await runCommand([command, "--help"]);
+  const named = stdout.slice(stdout.indexOf("Exit codes:")).matchAll(/^ {2}(\d+) /gm);
+  expect([...named].map(([, code]) => code)).toEqual(codes);
+});
+
 test("an unknown option is an error, help is not", async () => {
   expect((await runCommand(["serve", "--prt", "1"])).code).toBe(1);
   const help = await runCommand(["--help"]);
