@@ -2,7 +2,8 @@
  * Sends the content of a file, or one range of it, or the address at which the storage has it. The bytes go from the blob to the connection without a web stream
  * between them, which would halve the speed. The middleware then finds the answer already sent.
  */
-import { pipeline } from "node:stream/promises";
+import type { ServerResponse } from "node:http";
+import type { Readable } from "node:stream";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { Files } from "../api/files.ts";
 import type { StoredFile } from "../batch/batch.ts";
@@ -10,6 +11,7 @@ import { truncate } from "../batch/truncate.ts";
 import type { ByteRange } from "../blobs/blobs.ts";
 import { PublicError } from "../errors.ts";
 import type { Log } from "../telemetry/log.ts";
+import { whenClosed } from "./connection.ts";
 import type { AppContext } from "./context.ts";
 import { judge } from "./preconditions.ts";
 import { trackingHeaders } from "./track.ts";
@@ -40,14 +42,32 @@ export async function answerContent(
   const content = await files.openContent(file, range);
   const { outgoing } = c.env;
   outgoing.writeHead(status, { ...headers, ...trackingHeaders(c) });
-  await pipeline(content, outgoing).catch((err: unknown) => {
+  whenClosed(outgoing, () => content.destroy());
+  await sendPieces(content, outgoing).catch((err: unknown) => {
+    outgoing.destroy();
     // The client sees a broken connection, and is most often the one that closed it. So a warning is enough.
     log.warn({ file: file.id, requestId: c.get("requestId"), err }, "download.broken");
   });
-  // A connection that has closed before refuses its source, and leaves it open.
-  content.destroy();
   return RESPONSE_ALREADY_SENT;
 }
+
+/**
+ * Sends the pieces one after the other, and frees the memory of each as soon as the system has its bytes. V8 would free it too,
+ * but it looks through the whole heap once the pieces have 40 MB, which took two thirds of the time of a download.
+ */
+async function sendPieces(content: Readable, outgoing: ServerResponse): Promise<void> {
+  for await (const piece of content as AsyncIterable<Buffer<ArrayBuffer>>) {
+    await settled((done) => outgoing.write(piece, done));
+    // Nothing else reads from this content. A shorter piece may share its memory.
+    if (piece.length === piece.buffer.byteLength) piece.buffer.transfer(0);
+  }
+  await settled((done) => outgoing.end(done));
+}
+
+const settled = (act: (done: (error?: Error | null) => void) => void): Promise<void> =>
+  new Promise((resolve, reject) => {
+    act((error) => (error ? reject(error) : resolve()));
+  });
 
 /**
  * The headers with which batchd answers itself. The bucket has other ETags and dates, so it could not judge the

@@ -1,8 +1,8 @@
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
-import type { ServerResponse } from "node:http";
+import { ServerResponse } from "node:http";
 import type { Readable } from "node:stream";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { contentDisposition, parseRange } from "../../src/http/download.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { openCount } from "../support/open-files.ts";
@@ -125,6 +125,16 @@ describe("a download", () => {
     const large = await uploadInput(api, LARGE);
     const response = await api.fetch(`/v1/files/${large}/content`);
     expect((await response.text()) === LARGE).toBe(true);
+  });
+
+  test("frees the memory of each piece that is sent, which would cost a look through the whole heap", async () => {
+    const large = await uploadInput(api, LARGE);
+    using write = vi.spyOn(ServerResponse.prototype, "write");
+    await (await api.fetch(`/v1/files/${large}/content`)).text();
+    const pieces = write.mock.calls.map(([piece]) => piece as Buffer<ArrayBuffer>);
+    expect(pieces.length).toBeGreaterThan(LARGE.length / (1024 * 1024));
+    // The client may have the last piece before the server knows so.
+    expect(pieces.slice(0, -1).every(({ buffer }) => buffer.detached)).toBe(true);
   });
 
   test("has released the file when its last byte is there, as the client may close then", async () => {
