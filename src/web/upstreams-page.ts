@@ -24,9 +24,9 @@ export const upstreamsPage: Page = {
     // The API sorts them by name.
     const following = all.filter(({ name }) => name > after);
     const upstreams = following.slice(0, ROWS);
-    const rows = upstreams.map((each, at): Part => ({ id: `target-${at}`, html: row(each, at) }));
+    const rows = upstreams.map((each): Part => ({ id: `target-${each.name}`, html: row(each) }));
     const facts = upstreams.map(
-      (each, at): Part => ({ id: `facts-${at}`, html: factsOf(each, at) }),
+      (each): Part => ({ id: `facts-${each.name}`, html: factsOf(each) }),
     );
     const parts = [
       { id: "heading", html: heading(all) },
@@ -69,11 +69,11 @@ const table = (rows: readonly Part[]): Html =>
 <tbody>${rows.map((part) => part.html)}</tbody>
 </table></div>`;
 
-function row(upstream: UpstreamObject, at: number): Html {
+function row(upstream: UpstreamObject): Html {
   const { in_flight: inFlight, concurrency_limit: limit, attempts, latency_seconds } = upstream;
   const { batch, interactive } = inFlight;
   const failed = attempts.failed + attempts.overloaded;
-  return html`<tr id="target-${at}" data-values="${JSON.stringify([batch + interactive, limit])}">
+  return html`<tr id="target-${upstream.name}" data-values="${JSON.stringify([batch + interactive, limit])}">
 <th scope="row">${untrusted(upstream.name, 60)}</th>
 <td>${state(upstream)}</td>
 <td class="number">${formatCount(batch + interactive)}</td>
@@ -106,10 +106,11 @@ function seconds(bound: number | null): string {
   return bound < 1 ? `${Math.round(bound * 1000)} ms` : `${bound} s`;
 }
 
+/** Each has the name of its upstream in its id, so that a chart stays with it when a reload brings others. */
 const cards = (upstreams: readonly UpstreamObject[], facts: readonly Part[]): Html =>
-  html`<div id="charts" class="grid">${upstreams.map(({ name }, at) => html`<section class="card" aria-labelledby="chart-${at}"><h2 id="chart-${at}">${untrusted(name, 60)} <span class="dim">in flight and limit, since this page was opened</span></h2><div data-follows="target-${at}">${liveChart("Requests in flight and their limit since this page was opened; the table above has the present figures.", ["In flight", "Limit"])}</div>${facts[at]?.html}</section>`)}</div>`;
+  html`<div id="charts" class="grid">${upstreams.map(({ name }, at) => html`<section id="card-${name}" class="card" aria-labelledby="chart-${name}"><h2 id="chart-${name}">${untrusted(name, 60)} <span class="dim">in flight and limit, since this page was opened</span></h2><div data-follows="target-${name}">${liveChart("Requests in flight and their limit since this page was opened; the table above has the present figures.", ["In flight", "Limit"])}</div>${facts[at]?.html}</section>`)}</div>`;
 
-function factsOf(upstream: UpstreamObject, at: number): Html {
+function factsOf(upstream: UpstreamObject): Html {
   const { unavailable, held, models, servers, schedule } = upstream;
   const facts: (readonly [name: string, value: Html | string])[] = [
     ["Models", html`${listed(models)}`],
@@ -119,7 +120,7 @@ function factsOf(upstream: UpstreamObject, at: number): Html {
     ["Hours", schedule === null ? "at any time" : hours(schedule)],
     ["Servers", formatCount(servers)],
   ];
-  return html`<div id="facts-${at}">${unavailable === null ? "" : refusal(unavailable)}${held.slice(0, MAX_HELD).map((each) => html`<p class="notice">${untrusted(each.model, 60)} of the project ${untrusted(each.project, 60)}: ${words(each)}</p>`)}
+  return html`<div id="facts-${upstream.name}">${unavailable === null ? "" : refusal(unavailable)}${held.slice(0, MAX_HELD).map((each) => html`<p class="notice">${untrusted(each.model, 60)} of the project ${untrusted(each.project, 60)}: ${words(each)}</p>`)}
 <dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl></div>`;
 }
 

@@ -322,4 +322,20 @@ describe.skipIf(!hasChromium())("in a browser", () => {
       }
     },
   );
+
+  // It is the last one, because it changes the configuration.
+  test("a chart stays with its upstream when a reload puts another one before it", async () => {
+    const page = await visit.openPage("/upstreams");
+    const card = (name: string) => page.locator("section.card", { hasText: name });
+    await card("gpu").locator("canvas").waitFor();
+    await card("gpu")
+      .locator(".chart")
+      .evaluate((chart) => chart.setAttribute("data-mark", "gpu"));
+    const names = ["an-early-one", "gpu", "down"];
+    const upstreams = names.map((name) => ({ name, base_url: upstream.url, models: [name] }));
+    service.reconfigure({ upstreams });
+    await card("an-early-one").locator("canvas").waitFor();
+    expect(await card("gpu").locator("[data-mark=gpu]").count()).toBe(1);
+    expect(await page.locator("[data-mark]").count()).toBe(1);
+  });
 });
