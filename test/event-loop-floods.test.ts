@@ -88,6 +88,52 @@ describe("a thousand connections hold up nothing that at the same moment send", 
   });
 });
 
+test(
+  "a model server that asks to be left alone holds up nothing, however many clients wait for it",
+  AGAIN,
+  async () => {
+    const asked = Promise.withResolvers<Socket>();
+    const port = await listening(
+      createServer((socket) =>
+        socket.once("data", (request) => {
+          if (request.includes("POST /")) asked.resolve(socket);
+        }),
+      ),
+    );
+    const upstream = {
+      name: "u",
+      base_url: `http://127.0.0.1:${port}/v1`,
+      models: ["*"],
+      max_concurrency: 1,
+    };
+    await using watched = await startWatched(await mkdtemp(join(folder, "data-")), [upstream]);
+    const body = '{"model":"m","messages":[]}';
+    const head = `POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n`;
+    const connections: RawConnection[] = [];
+    for (let i = 0; i < 1_500; i++) {
+      const connection = await RawConnection.open(watched.url);
+      connections.push(connection);
+      connection.send(head + body);
+    }
+    const waiting = async () => {
+      const { data } = (await (await fetch(`${watched.url}/v1/admin/upstreams`)).json()) as {
+        data: { waiting: number }[];
+      };
+      return data[0]?.waiting;
+    };
+    await expect.poll(waiting).toBe(connections.length - 1);
+    const longestTurnMs = await watched.watch();
+    (await asked.promise).write(
+      "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 100\r\nContent-Length: 2\r\n\r\n{}",
+    );
+    for (const connection of connections) {
+      using _connection = connection;
+      expect([429, 503]).toContain((await connection.answer()).status);
+    }
+    expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+  },
+);
+
 const HEAD = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n";
 const HINT = `HTTP/1.1 103 Early Hints\r\n${"a: b\r\n".repeat(1_300)}\r\n`;
 

@@ -21,6 +21,9 @@ import { ProjectTurns } from "./project-turns.ts";
 import { Slot, type SlotRequest } from "./slot.ts";
 import { Waiter, WaitGroup } from "./wait-group.ts";
 
+/** Answering so many interactive requests takes some 6 ms. */
+const REDIRECTED_AT_ONCE = 32;
+
 export interface SlotQueueOptions<Target> {
   readonly targets: readonly Target[];
   readonly flows: FairQueue;
@@ -45,6 +48,8 @@ export class SlotQueue<Target extends Eligible> {
   #waitingCount = 0;
   #order = 0;
   #hadToWait = false;
+  /** Whether others are redirected in the next turn. */
+  #isRedirecting = false;
 
   constructor(options: SlotQueueOptions<Target>) {
     this.#options = options;
@@ -130,13 +135,24 @@ export class SlotQueue<Target extends Eligible> {
     this.#recheckAll(target);
   }
 
-  /** Redirects what waits for a target that takes nothing for a while. Without another target a request stops waiting. */
+  /**
+   * Redirects what waits for a target that takes nothing for a while. Without another target a request stops waiting. Each
+   * interactive one is then answered at once, and thousands may wait: so only some are redirected in a turn.
+   */
   redirect(): void {
+    if (this.#isRedirecting) return;
     const nowMs = this.#options.clock.elapsedMs();
+    let left = REDIRECTED_AT_ONCE;
     for (const group of [this.#interactive, ...this.#lines.values()]) {
-      for (const first of group.firsts()) this.#removeFrom(first, nowMs);
+      for (const first of group.firsts()) left -= this.#removeFrom(first, { nowMs, atMost: left });
     }
     this.#recheckAll(null);
+    if (left > 0) return;
+    this.#isRedirecting = true;
+    setImmediate(() => {
+      this.#isRedirecting = false;
+      this.redirect();
+    });
   }
 
   readonly #interrupt = (waiter: Waiter<Target>): void => {
@@ -146,13 +162,19 @@ export class SlotQueue<Target extends Eligible> {
     this.#recheckAll(null);
   };
 
-  /** Removes requests from this one on, for as long as no target would take them. */
-  #removeFrom(first: Waiter<Target> | null, nowMs: number): void {
-    for (let waiter = first; waiter !== null; waiter = waiter.next) {
-      if (this.#options.choices(waiter.request, nowMs).length > 0) return;
+  /** Removes requests from this one on, for as long as no target would take them. Returns how many. */
+  #removeFrom(
+    first: Waiter<Target> | null,
+    { nowMs, atMost }: { readonly nowMs: number; readonly atMost: number },
+  ): number {
+    let count = 0;
+    for (let waiter = first; waiter !== null && count < atMost; waiter = waiter.next) {
+      if (this.#options.choices(waiter.request, nowMs).length > 0) break;
       this.#remove(waiter);
       waiter.resolve(null);
+      count++;
     }
+    return count;
   }
 
   #add(waiter: Waiter<Target>): void {
