@@ -2,7 +2,10 @@
  * Batches are uploaded, retried, merged, sampled, deduplicated, paused, resumed, cancelled, bounded and deleted in the order of
  * a seed, while prices change and servers are killed again and again. `BATCHD_ORDER_SEED=8 BATCHD_ORDER_STEPS=150` runs another order, or a longer one.
  */
+import { join } from "node:path";
+import Database from "better-sqlite3";
 import { expect, test } from "vitest";
+import { pathsBelow } from "../support/files-below.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { hasS3Server, newPrefix, startS3Server } from "../support/s3-server.ts";
@@ -109,6 +112,28 @@ async function check(known: Known, world: AnyOrder, before: ReadonlyMap<Known, E
   return ended;
 }
 
+const TABLES_OF_BATCHES = [
+  ...(["batches", "batch_progress", "batch_runs", "chunks", "segments", "reservations"] as const),
+  ...(["files", "stored_sums", "blob_intents"] as const),
+];
+
+/** Deletes all batches, and expects the server that starts next to remove what they and the killed servers have left. */
+async function expectNothingLeft(world: AnyOrder, dataDir: string): Promise<void> {
+  await world.deleteAll();
+  await world.end();
+  const database = new Database(join(dataDir, "batchd.sqlite"));
+  // A killed server counts as gone after five minutes.
+  database.exec("update blob_intents set expires_at_ms = 0");
+  await world.start();
+  const left = () => [
+    ...TABLES_OF_BATCHES.filter((name) => database.prepare(`select 1 from ${name}`).get()),
+    ...pathsBelow(join(dataDir, "blobs")),
+  ];
+  await expect.poll(left).toEqual([]);
+  database.close();
+  await world.end();
+}
+
 const postgres = forAllTests(await sharePostgres("any order on two servers"));
 const s3 = forAllTests(postgres !== null && hasS3Server() ? await startS3Server() : null);
 
@@ -124,7 +149,7 @@ const ON_TWO = {
 };
 
 test.for([ON_ONE_MACHINE, ...(s3 === null ? [] : [ON_TWO])])(
-  "whatever is done to batches, and whenever one of $serverCount servers is killed, each line has one row and all sums are those of the rows",
+  "whatever is done to batches, and whenever one of $serverCount servers is killed, each line has one row, all sums are those of the rows, and nothing is left of what is deleted",
   async ({ serverCount, steps, open }) => {
     using folder = temporaryFolder("batchd-any-order-");
     await using upstream = await startUpstream();
@@ -146,6 +171,7 @@ test.for([ON_ONE_MACHINE, ...(s3 === null ? [] : [ON_TWO])])(
     for (const known of world.batches) expect(await remember(known), world.about(known)).toBe(true);
     const paid = [...ended.values()].reduce((sum, { shown }) => sum + paidFor(shown), 0);
     expect(requestsOf(await world.cost())).toBe(paid);
-    await world.end();
+    if (serverCount === 1) await expectNothingLeft(world, join(folder.path, "data"));
+    else await world.end();
   },
 );

@@ -183,6 +183,10 @@ export class AnyOrder {
     }
   }
 
+  async deleteAll(): Promise<void> {
+    for (const batch of this.#present) await this.#delete(batch);
+  }
+
   async look({ id }: Pick<Known, "id">): Promise<Shown> {
     return (await this.#ask(`batches/${id}`)).json() as Promise<Shown>;
   }
