@@ -7,6 +7,8 @@
  */
 import { decodeString, type Extent } from "./json.ts";
 import {
+  CLOSE_OBJECT,
+  COLON,
   COMMA,
   OPEN_ARRAY,
   OPEN_OBJECT,
@@ -20,8 +22,6 @@ import type { Reading } from "./reading.ts";
 /** The keys and indexes that lead to a value, from the outermost one. */
 export type JsonPath = readonly string[];
 
-const COLON = 0x3a;
-const CLOSE_OBJECT = 0x7d;
 const CLOSE_ARRAY = 0x5d;
 /** Each byte of a key may be spelled with six. */
 const MAX_SPELLED = 6;

@@ -197,7 +197,8 @@ export function rowParts(row: Buffer): RowParts | null {
 
 const NOTHING = Buffer.alloc(0);
 const NULL = Buffer.from("null");
-const RESPONSE_END = Buffer.from('},"error":null}\n');
+/** The end of a row with a response. */
+export const RESPONSE_END = Buffer.from('},"error":null}\n');
 /** A larger body is written as a piece of its own. Below this size a copy costs less than one more piece. */
 const MAX_COPIED_BYTES = 4 * 1024;
 

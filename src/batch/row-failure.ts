@@ -1,7 +1,7 @@
 /** Finds what a row of an error file says: the group of its line, as it was counted, and the message. */
-import type { LineFailure } from "./failures.ts";
+import { type LineFailure, OTHER } from "./failures.ts";
 import { codeIn, errorIn, MAX_PARSED_BYTES } from "./line-failure.ts";
-import { rowParts } from "./outcome.ts";
+import { RESPONSE_END, rowParts } from "./outcome.ts";
 import { truncate } from "./truncate.ts";
 
 export interface RowFailure {
@@ -10,11 +10,7 @@ export interface RowFailure {
   readonly message: string | null;
 }
 
-const NOTHING: RowFailure = {
-  failure: { status: null, code: null },
-  customId: null,
-  message: null,
-};
+const NOTHING: RowFailure = { failure: OTHER, customId: null, message: null };
 const RESPONSE_HEAD = /^\{"status_code":(\d+),"request_id":"(?:[^"\\]|\\.)*","body":/;
 /** The head of a response with the longest id that an upstream may give it. */
 const HEAD_BYTES = 16 * 1024;
@@ -24,11 +20,10 @@ const HEAD_BYTES = 16 * 1024;
  * response, and more of the body than is ever parsed.
  */
 export const ROW_HEAD_BYTES = 192 * 1024;
-const ROW_TAIL = Buffer.from('},"error":null}\n');
 
 /** Finds the same in the beginning of a row that is longer than {@link ROW_HEAD_BYTES}. */
 export const failureInHead = (head: Buffer): RowFailure =>
-  failureIn(Buffer.concat([head, ROW_TAIL]));
+  failureIn(Buffer.concat([head, RESPONSE_END]));
 
 export function failureIn(row: Buffer): RowFailure {
   const parts = rowParts(row);

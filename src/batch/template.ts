@@ -10,6 +10,7 @@
 import type { Extent } from "./json.ts";
 import { isArrayAt, isObjectAt, isStringAt } from "./json.ts";
 import type { JsonPath } from "./json-paths.ts";
+import { BACKSLASH, QUOTE } from "./json-tokens.ts";
 
 /** The longest template, as JSON in UTF-8. The row of its batch holds it, and rows are read again and again. */
 const MAX_TEMPLATE_BYTES = 32 * 1024;
@@ -223,8 +224,6 @@ function pieceOf(found: Found, isText: boolean): Piece | "missing" | "null" {
   return { bytes: bytes.subarray(start, end), isEscaped };
 }
 
-const BACKSLASH = 0x5c;
-const QUOTE = 0x22;
 const SPACE = 0x20;
 
 /** Spells valid JSON as the text within a JSON string. Line breaks and tabs, which stand between tokens, become spaces. */

@@ -4,12 +4,11 @@
  */
 import { decodeString, indexOfKey, isStringAt, quoted } from "../batch/json.ts";
 import { JsonScan, type Member } from "../batch/json-scan.ts";
-import { skipSpace } from "../batch/json-tokens.ts";
+import { CLOSE_OBJECT, skipSpace } from "../batch/json-tokens.ts";
 
 type Found<Name extends string> = Partial<Record<Name, Buffer>>;
 
 const NOTHING = Buffer.alloc(0);
-const CLOSE_OBJECT = 0x7d;
 
 /** Finds members with some names. The last of several equal keys counts, as it does for JSON parsers. */
 export class MemberFinder<Name extends string> {
