@@ -17,7 +17,7 @@ import {
   UploadPartCopyCommand,
 } from "@aws-sdk/client-s3";
 import { type BlobPart, BlobsUnavailable } from "./blobs.ts";
-import { blobError, isNotImplemented, isStored, unavailable } from "./s3-client.ts";
+import { answered, blobError, isNotImplemented, isStored, unavailable } from "./s3-client.ts";
 import type { Semaphore } from "./semaphore.ts";
 
 const MIN_PART_BYTES = 5 * 1024 * 1024;
@@ -123,9 +123,7 @@ class Join {
 
   static async begin(target: Target, pieces: readonly Piece[]): Promise<Join> {
     const begin = target.client.send(new CreateMultipartUploadCommand(target.object));
-    const begun = await begin.catch((error: unknown) => {
-      throw unavailable(error);
-    });
+    const begun = await answered(begin);
     return new Join(target, begun.UploadId ?? "", pieces);
   }
 
@@ -174,10 +172,7 @@ class Join {
     const ContentMD5 = createHash("md5").update(bytes).digest("base64");
     const command = new UploadPartCommand({ ...this.#partOf(number), Body: bytes, ContentMD5 });
     const sent = connections.run(() => client.send(command, this.#sending));
-    const uploaded = await sent.catch((error: unknown) => {
-      throw unavailable(error);
-    });
-    this.#add(number, uploaded);
+    this.#add(number, await answered(sent));
   }
 
   async complete(): Promise<void> {
