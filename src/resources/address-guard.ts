@@ -6,21 +6,13 @@
  * goes to the checked address. So a name that changes between check and connection gains nothing. Only public unicast
  * addresses pass. An address that contains another one (mapped, NAT64, 6to4, Teredo) is always refused.
  */
-import type { LookupAddress, LookupOptions } from "node:dns";
 import { isIP, type LookupFunction } from "node:net";
 import ipaddr from "ipaddr.js";
-import { lookupOnce } from "./name-lookup.ts";
+import { lookupOnce, type Resolve } from "./name-lookup.ts";
 
 export class AddressRefused extends Error {
   override readonly name = "AddressRefused";
 }
-
-/** Resolves a name to all of its addresses, like `dns.lookup`. */
-export type Resolve = (
-  hostname: string,
-  options: LookupOptions & { all: true },
-  callback: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
-) => void;
 
 interface GuardOptions {
   readonly setting: string;

@@ -22,15 +22,15 @@ type Callback = (
   family?: number,
 ) => void;
 
+/** Resolves a name to all of its addresses, like `dns.lookup`. */
+export type Resolve = (
+  hostname: string,
+  options: LookupOptions & { all: true },
+  callback: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
+) => void;
+
 /** `dns.lookup`, as far as it is used. */
-interface Lookup {
-  (
-    host: string,
-    options: LookupOptions & { all: true },
-    callback: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
-  ): void;
-  (host: string, options: LookupOptions, callback: Callback): void;
-}
+type Lookup = Resolve & ((host: string, options: LookupOptions, callback: Callback) => void);
 
 /** The callbacks for each name that is being looked up. */
 const waiting = new Map<string, Callback[]>();
@@ -62,11 +62,7 @@ const PATIENCE = { timeout: 1_000, tries: 2 };
  * without an address, or that is not there, has none: a client must not learn from an error which names of the private network
  * there are.
  */
-export function lookupInDns(
-  host: string,
-  _options: LookupOptions & { all: true },
-  callback: (error: NodeJS.ErrnoException | null, addresses: LookupAddress[]) => void,
-): void {
+export const lookupInDns: Resolve = (host, _options, callback) => {
   // The name servers of the machine may have changed since the last one.
   const resolver = new Resolver(PATIENCE);
   const answers: LookupAddress[][] = [];
@@ -81,4 +77,4 @@ export function lookupInDns(
   };
   resolver.resolve4(host, answered(4));
   resolver.resolve6(host, answered(6));
-}
+};

@@ -1,7 +1,8 @@
 import type { LookupAddress } from "node:dns";
 import { isIPv6 } from "node:net";
 import { expect, test } from "vitest";
-import { AddressGuard, type Resolve } from "../../src/resources/address-guard.ts";
+import { AddressGuard } from "../../src/resources/address-guard.ts";
+import type { Resolve } from "../../src/resources/name-lookup.ts";
 
 const setting = "webhooks.allow_private_hosts";
 
