@@ -14,6 +14,7 @@ import type { OnDamaged } from "../store/sqlite/damage.ts";
 import { lockDataDir } from "../store/sqlite/lock.ts";
 import { hasTables, openSqliteStore } from "../store/sqlite/store.ts";
 import type { Store } from "../store/store.ts";
+import type { Closers } from "./closers.ts";
 
 /** The folder of the blobs in the data folder. */
 export const BLOBS = "blobs";
@@ -25,16 +26,12 @@ export interface Refusal {
   readonly problem: string;
 }
 
-interface Closing {
-  add(name: string, close: () => Promise<void>): void;
-}
-
 export type Purpose = "serve" | "copy from" | "copy to";
 
 export interface DatabaseDeps {
   readonly clock: Clock;
   /** Gets what closes the parts. */
-  readonly closers: Closing;
+  readonly closers: Pick<Closers, "add">;
   /** What this process does with the database; it serves it unless this says otherwise. */
   readonly purpose?: Purpose;
   /** The callback for the first sign that the file of a SQLite database is damaged. */
