@@ -3,7 +3,6 @@
  * never reach a client. `docs/errors.md` is generated from the table.
  */
 import { truncate } from "./batch/truncate.ts";
-import { characterCount } from "./contract/text.ts";
 
 interface CatalogueEntry {
   readonly status: number;
@@ -216,10 +215,10 @@ export const integerTooLarge = (path: string, value: number, max: number) =>
     { param: path },
   );
 
-export const stringTooLong = (path: string, text: string, maxLength: number) =>
+export const stringTooLong = (path: string, length: number, maxLength: number) =>
   new PublicError(
     "string_too_long",
-    `Invalid '${truncate(path)}': string too long. Expected a string with maximum length ${maxLength}, but got a string with length ${characterCount(text)} instead.`,
+    `Invalid '${truncate(path)}': string too long. Expected a string with maximum length ${maxLength}, but got a string with length ${length} instead.`,
     { param: path },
   );
 

@@ -99,5 +99,6 @@ export function assertMetadata(metadata: Readonly<Record<string, string>>): void
 }
 
 function assertLength(path: string, text: string, maxLength: number): void {
-  if (characterCount(text) > maxLength) throw stringTooLong(path, text, maxLength);
+  const length = characterCount(text);
+  if (length > maxLength) throw stringTooLong(path, length, maxLength);
 }

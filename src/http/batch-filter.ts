@@ -56,7 +56,8 @@ export function shortText<Text extends string | null>(
   text: Text,
   maxLength: number,
 ): Text {
-  if (text !== null && characterCount(text) > maxLength) throw stringTooLong(name, text, maxLength);
+  const length = text === null ? 0 : characterCount(text);
+  if (length > maxLength) throw stringTooLong(name, length, maxLength);
   return text;
 }
 

@@ -2,6 +2,7 @@
 import type { z } from "zod";
 import { kindOf } from "../batch/json-kind.ts";
 import { truncate } from "../batch/truncate.ts";
+import { characterCount } from "../contract/text.ts";
 import {
   integerTooLarge,
   PublicError,
@@ -86,7 +87,7 @@ function faultOf(issue: z.core.$ZodIssue): PublicError {
         return arrayTooLong(path, issue.input.length, Number(issue.maximum));
       }
       return typeof issue.input === "string"
-        ? stringTooLong(path, issue.input, Number(issue.maximum))
+        ? stringTooLong(path, characterCount(issue.input), Number(issue.maximum))
         : integerTooLarge(path, Number(issue.input), Number(issue.maximum));
     case "too_small":
       if (Array.isArray(issue.input)) return emptyArray(path);

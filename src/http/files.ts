@@ -80,8 +80,8 @@ function announcedBytes(c: AppContext): number | null {
 }
 
 function assertFilename(filename: string): void {
-  if (characterCount(filename) <= FILENAME_MAX_LENGTH) return;
-  throw stringTooLong("filename", filename, FILENAME_MAX_LENGTH);
+  const length = characterCount(filename);
+  if (length > FILENAME_MAX_LENGTH) throw stringTooLong("filename", length, FILENAME_MAX_LENGTH);
 }
 
 /** Returns everything that distinguishes one upload from another. */
