@@ -18,6 +18,20 @@ const cleanedUp = ({ events }: TestService, batch: string) =>
     ["delivery.cancelled", "batch.removed"].map((end) => events.reached(end, { batch })),
   );
 
+/** Creates a batch whose results go to a location. */
+async function submitTo(url: string, location: string): Promise<string> {
+  const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0 });
+  const { id } = await openai.post<{ id: string }>("/batches", {
+    body: {
+      input_file_id: await uploadLines(openai, chatLines(2)),
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+      x_batchd: { deliver: [{ location }] },
+    },
+  });
+  return id;
+}
+
 describe.skipIf(!hasS3Server())("in a bucket", () => {
   test("half of a parcel goes with its batch, although the project may not use the location any more", async () => {
     using folder = temporaryFolder("batchd-deleted-");
@@ -32,24 +46,17 @@ describe.skipIf(!hasS3Server())("in a bucket", () => {
       locations: [{ ...location, ...more }],
       engine: { drain_grace_seconds: 0 },
     });
-    const start = (more: object) =>
-      startTestService({ dataDir: folder.path, config: configWith(more) });
-
-    let id: string;
-    {
-      await using service = await start({});
-      ({ id } = await service.run(chatLines(2)));
-      const half = proxy.stopAt({ method: "PUT", path: /run\.json/, at: "request" });
-      const asked = await fetch(`${service.url}/v1/batches/${id}/deliveries`, {
-        method: "POST",
-        body: JSON.stringify({ location: "lake" }),
-      });
-      expect(asked.status).toBe(200);
-      await half;
-    }
+    const half = proxy.stopAt({ method: "PUT", path: /run\.json/, at: "request" });
+    const path = join(folder.path, "batchd.yaml");
+    writeFileSync(path, JSON.stringify(configWith({})));
+    const killed = new BatchdProcess(["serve", "--port", "0", "--config", path]);
+    const id = await submitTo(await killed.listening(), "lake");
+    await half;
+    await killed.kill();
     expect(namesBelow(bucket.bucketFolder)).toEqual(["output.jsonl"]);
 
-    await using service = await start({ projects: ["other"] });
+    const config = configWith({ projects: ["other"] });
+    await using service = await startTestService({ dataDir: folder.path, config });
     await service.events.reached("delivery.attempt_failed", { batch: id });
     proxy.release();
     await fetch(`${service.url}/v1/batches/${id}`, { method: "DELETE" });
@@ -78,17 +85,7 @@ test("what a killed process has left in a folder goes with its batch", async () 
     KILL_AT_RENAME: "before",
     KILL_AT_RENAME_OF: "[.]batchd-",
   });
-  const baseURL = `${await killed.listening()}/v1`;
-  const openai = new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 });
-  const input_file_id = await uploadLines(openai, chatLines(2));
-  const { id } = await openai.post<{ id: string }>("/batches", {
-    body: {
-      input_file_id: input_file_id,
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-      x_batchd: { deliver: [{ location: "share" }] },
-    },
-  });
+  const id = await submitTo(await killed.listening(), "share");
   await killed.exited();
   expect(readdirSync(share)).toEqual([expect.stringContaining(`.batchd-${id}`)]);
 
