@@ -165,8 +165,9 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     proxy.trouble = null;
     // Each of the five parts is read by a request of its own.
     expect(sentSince(from, "GetObject").length).toBeLessThan(5);
-    const last = proxy.requests.slice(from).at(-1);
-    expect(last).toMatch(/x-id=(?:AbortMultipartUpload|DeleteObject)/);
+    // A part that is read ahead may be asked for later than that.
+    const writes = proxy.requests.slice(from).filter((asked) => !asked.startsWith("GET"));
+    expect(writes.at(-1)).toMatch(/x-id=(?:AbortMultipartUpload|DeleteObject)/);
     expect((await openai().uploads.complete(id, { part_ids })).status).toBe("completed");
   });
 
