@@ -37,8 +37,19 @@ export class TurnBudget {
 
   readonly #startTurn = (): void => {
     this.#endsAtMs = null;
-    const waiting = [...this.#onNextTurn];
-    this.#onNextTurn.clear();
-    for (const call of waiting) call();
+    this.#callNext();
+  };
+
+  /**
+   * Calls what waits, one after the other while there is time. What follows from a call comes before the next one, because it
+   * may take many times as long as the call itself.
+   */
+  readonly #callNext = (): void => {
+    const [call] = this.#onNextTurn;
+    if (call === undefined || !this.hasTime(call)) return;
+    this.#onNextTurn.delete(call);
+    call();
+    // A tick comes after all microtasks, and this one after the ticks that they have asked for.
+    queueMicrotask(() => process.nextTick(this.#callNext));
   };
 }
