@@ -88,6 +88,40 @@ describe("a thousand connections hold up nothing that at the same moment send", 
   });
 });
 
+const CHUNKED = "HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+const HASTY =
+  "POST /v1/batches HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n";
+
+describe("connections hold up nothing, and take no memory, that at the same moment send", () => {
+  test.each([
+    {
+      name: "thousands of requests ahead",
+      text: "GET / HTTP/1.1\r\nHost: x\r\n\r\n".repeat(3_000),
+    },
+    { name: "requests ahead that are refused after their body", text: HASTY.repeat(30) },
+    { name: "a body in tiny chunks", text: `POST /v1/batches ${CHUNKED}${SPACES}0\r\n\r\n` },
+    { name: "a body that nothing reads", text: `POST /v1/nothing ${CHUNKED}${SPACES}0\r\n\r\n` },
+  ])("$name", AGAIN, async ({ text }) => {
+    await using watched = await startWatched(await mkdtemp(join(folder, "data-")), []);
+    const connections: RawConnection[] = [];
+    for (let i = 0; i < 200; i++) connections.push(await RawConnection.open(watched.url));
+    const longestTurnMs = await watched.watch();
+    const peakBytes = await watched.server.peakMemoryBytes(async () => {
+      watched.server.signal("SIGSTOP");
+      for (const connection of connections) connection.send(text);
+      watched.server.signal("SIGCONT");
+      for (const connection of connections) {
+        using _connection = connection;
+        // A connection that sends too much ahead is closed instead.
+        await connection.answer().catch(() => {});
+      }
+      expect((await fetch(`${watched.url}/health`)).status).toBe(200);
+    });
+    expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+    expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
+  });
+});
+
 test(
   "a model server that asks to be left alone holds up nothing, however many clients wait for it",
   AGAIN,

@@ -9,7 +9,6 @@
 import {
   createServer,
   type IncomingMessage,
-  type RequestListener,
   type Server,
   type ServerResponse,
   STATUS_CODES,
@@ -21,6 +20,7 @@ import { type Clock, every } from "../clock.ts";
 import { CATALOGUE, PublicError } from "../errors.ts";
 import { TurnBudget } from "../resources/turn-budget.ts";
 import type { App } from "./app.ts";
+import { ClientReading } from "./client-reading.ts";
 import { resetIfUnfinished, SILENCE_MS, whenClosed } from "./connection.ts";
 import { envelopeOf, retryHeadersOf } from "./errors.ts";
 import { JSON_TYPE, toAsciiJson } from "./json.ts";
@@ -71,8 +71,10 @@ export async function listen(
 ): Promise<ListenResult> {
   const answers: Answers = new WeakMap();
   const turn = new TurnBudget(clock, BEGINNING_MS);
-  const listener = requestListener(app, answers, {
+  const reading = new ClientReading(clock);
+  const { listener, hasRoom } = requestListener(app, answers, {
     turn,
+    reading,
     onAsked: (outgoing) => {
       if (!server.listening) outgoing.shouldKeepAlive = false;
     },
@@ -101,6 +103,7 @@ export async function listen(
   };
   server.on("connection", (socket) => {
     closeBehindRequest(socket, answers);
+    reading.add(socket, () => hasRoom(socket));
     connections.set(socket, clock.elapsedMs());
     socket.once("close", () => connections.delete(socket));
     if (connections.size <= maxConnections) return;
@@ -124,7 +127,11 @@ export async function listen(
     else if (isBehind) whenClosed(answer, () => socket.end(() => socket.destroy()));
     else answerByHand(socket, malformedRequest(fault.code));
   };
-  server.on("clientError", refuse);
+  server.on("clientError", (fault, socket) => {
+    // Node finds an error as it parses, or a late request as it looks for them.
+    reading.parsed(socket as Socket);
+    refuse(fault, socket);
+  });
   const problem = await bind(server, address);
   if (problem !== null) return { ok: false, problem };
   const { port } = server.address() as AddressInfo;
@@ -193,6 +200,7 @@ type Answers = WeakMap<Duplex, ServerResponse>;
 interface ListenerHooks {
   /** All connections together may have thousands of requests at the same moment. */
   readonly turn: TurnBudget;
+  readonly reading: ClientReading;
   readonly onAsked: (outgoing: ServerResponse) => void;
   readonly onAnswered: (incoming: IncomingMessage) => void;
 }
@@ -200,8 +208,8 @@ interface ListenerHooks {
 function requestListener(
   app: App,
   answers: Answers,
-  { turn, onAsked, onAnswered }: ListenerHooks,
-): RequestListener {
+  { turn, reading, onAsked, onAnswered }: ListenerHooks,
+): ReturnType<typeof inTurn> {
   const answer = getRequestListener(app.fetch, {
     hostname: "localhost",
     autoCleanupIncoming: false,
@@ -212,16 +220,19 @@ function requestListener(
     if (lacksHost(incoming)) answerHostless(outgoing);
     else void answer(incoming, outgoing);
   };
-  const inOrder = inTurn((incoming, outgoing) => {
+  const { listener, hasRoom } = inTurn((incoming, outgoing) => {
     outgoing.setMaxListeners(MAX_LISTENERS);
     answers.set(incoming.socket, outgoing);
     onAsked(outgoing);
     whenClosed(outgoing, () => onAnswered(incoming));
     begin(incoming, outgoing);
   });
-  return (incoming, outgoing) => {
-    joinShortPieces(incoming);
-    inOrder(incoming, outgoing);
+  return {
+    listener: (incoming, outgoing) => {
+      joinShortPieces(incoming, (readsOn) => reading.parsed(incoming.socket, readsOn));
+      listener(incoming, outgoing);
+    },
+    hasRoom,
   };
 }
 

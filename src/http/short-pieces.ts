@@ -17,9 +17,15 @@ const SHORT_BYTES = 4 * 1024;
 /** So many short pieces take some 0.6 ms. */
 const PIECES_PER_STEP = 512;
 
-export function joinShortPieces(incoming: IncomingMessage): void {
+/** `onPiece` is called for each short piece: whether Node reads on after it. */
+export function joinShortPieces(
+  incoming: IncomingMessage,
+  onPiece: (readsOn: boolean) => void,
+): void {
   // Without chunks, the pieces are those in which the bytes come from the network.
   if (incoming.headers["transfer-encoding"] === undefined) return;
+  // Node drops the body of a request that was never read before it comes here.
+  incoming.read(0);
   const push = incoming.push.bind(incoming);
   const gathered = new Gathered();
   let shortCount = 0;
@@ -55,6 +61,8 @@ export function joinShortPieces(incoming: IncomingMessage): void {
       setImmediate(atNextTurn);
     }
     const { readableLength, readableHighWaterMark } = incoming;
-    return !isWaiting && gathered.length + readableLength < readableHighWaterMark;
+    const readsOn = !isWaiting && gathered.length + readableLength < readableHighWaterMark;
+    onPiece(readsOn);
+    return readsOn;
   };
 }

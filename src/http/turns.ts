@@ -12,7 +12,13 @@ export const MAX_SENT_AHEAD = 32;
 
 type Exchange = readonly [IncomingMessage, ServerResponse];
 
-export function inTurn(answer: RequestListener): RequestListener {
+interface Turns {
+  readonly listener: RequestListener;
+  /** Whether another request of a connection may wait. */
+  readonly hasRoom: (socket: Socket) => boolean;
+}
+
+export function inTurn(answer: RequestListener): Turns {
   /** The waiting requests of each connection that has one under way. */
   const waiting = new WeakMap<Socket, Exchange[]>();
 
@@ -26,16 +32,16 @@ export function inTurn(answer: RequestListener): RequestListener {
     answer(incoming, outgoing);
   };
 
-  return (incoming, outgoing) => {
-    const { socket } = incoming;
-    const ahead = waiting.get(socket);
-    if (ahead === undefined) {
-      waiting.set(socket, []);
-      begin(socket, [incoming, outgoing]);
-    } else if (ahead.length < MAX_SENT_AHEAD) {
-      ahead.push([incoming, outgoing]);
-    } else {
-      socket.destroy();
-    }
+  return {
+    listener: (incoming, outgoing) => {
+      const { socket } = incoming;
+      const ahead = waiting.get(socket);
+      if (ahead !== undefined) ahead.push([incoming, outgoing]);
+      else {
+        waiting.set(socket, []);
+        begin(socket, [incoming, outgoing]);
+      }
+    },
+    hasRoom: (socket) => (waiting.get(socket)?.length ?? 0) < MAX_SENT_AHEAD,
   };
 }
