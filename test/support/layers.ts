@@ -74,9 +74,13 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   // What the commits of both adapters decide alike.
   "store/spending.ts": { may: ["batch/"] },
   "store/projects.ts": { may: ["contract/project.ts"] },
-  "store/postgres/": { may: [STORE, "batch/", "contract/", "clock.ts", "one-by-one.ts"] },
+  // What both adapters say to their databases in the same words.
+  "store/sql/": { may: [STORE, "batch/", "contract/"] },
+  "store/postgres/": {
+    may: [STORE, "store/sql/", "batch/", "contract/", "clock.ts", "one-by-one.ts"],
+  },
   "store/sqlite/": {
-    may: [STORE, "batch/", "contract/", "resources/time-slice.ts"],
+    may: [STORE, "store/sql/", "batch/", "contract/", "resources/time-slice.ts"],
     mayKnow: ["clock.ts"],
   },
   "blobs/": { may: [] },
@@ -304,7 +308,7 @@ export const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   "@aws-sdk/client-s3": ["blobs/s3", "locations/s3/"],
   "@aws-sdk/lib-storage": ["blobs/s3"],
   "@aws-sdk/s3-request-presigner": ["blobs/s3"],
-  "drizzle-orm": ["store/sqlite/", "store/postgres/"],
+  "drizzle-orm": ["store/sql/", "store/sqlite/", "store/postgres/"],
   "better-sqlite3": ["store/sqlite/"],
   pg: ["store/postgres/"],
   zod: ["contract/", "config/", "http/"],

@@ -4,7 +4,7 @@
  */
 import type { BatchId, ScopedId } from "../../batch/batch.ts";
 import type { DeletingStore } from "../deleting.ts";
-import { isBehind } from "./behind.ts";
+import { isBehind } from "../sql/behind.ts";
 import { isDeleted, isListed, isOpenChunk, isOpenDelivery } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { endDeliveries } from "./deliveries.ts";

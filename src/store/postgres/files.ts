@@ -6,7 +6,7 @@ import type { Receipt } from "../idempotency.ts";
 import { type Page, pageOf } from "../page.ts";
 import { assertRoomForFile, boundsFiles, type FileQuotas, type StoredSums } from "../quotas.ts";
 import { fileFromRow } from "../rows.ts";
-import { isBehind } from "./behind.ts";
+import { isBehind } from "../sql/behind.ts";
 import {
   isDeleted,
   isFileThatMayExpire,

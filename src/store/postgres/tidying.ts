@@ -1,6 +1,6 @@
 /** The removal of the chunk and segment rows of final batches. */
 import type { BatchId } from "../../batch/batch.ts";
-import { isBehind } from "./behind.ts";
+import { isBehind } from "../sql/behind.ts";
 import { isFinalBatch, isToTidy } from "./conditions.ts";
 import type { Database } from "./database.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";

@@ -5,7 +5,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId, ScopedId, UntrustedId } from "../../batch/batch.ts";
 import type { DeletingStore } from "../deleting.ts";
-import { isBehind } from "./behind.ts";
+import { isBehind } from "../sql/behind.ts";
 import { isDeleted, isListed, isOpenChunk, isOpenDelivery } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { endDeliveries } from "./deliveries.ts";

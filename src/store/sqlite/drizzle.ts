@@ -1,36 +1,13 @@
-/**
- * Loads Drizzle with `require`. As ES modules, each of its 130 files makes Node parse the package's 180 kB
- * `package.json` again. That costs 180 MB of memory and 0.4 s at every start; `require` reads the file once.
- */
+/** Loads the part of Drizzle that is for SQLite, with `require`: see `../sql/drizzle.ts`. */
 import { createRequire } from "node:module";
+
+export * from "../sql/drizzle.ts";
 
 const require = createRequire(import.meta.url);
 
-export type { SQL } from "drizzle-orm";
-export const {
-  and,
-  asc,
-  desc,
-  eq,
-  getTableColumns,
-  getTableName,
-  gt,
-  gte,
-  inArray,
-  isNotNull,
-  isNull,
-  lt,
-  lte,
-  ne,
-  or,
-  placeholder,
-  sql,
-} = require("drizzle-orm") as typeof import("drizzle-orm");
 export const { drizzle } =
   require("drizzle-orm/better-sqlite3") as typeof import("drizzle-orm/better-sqlite3");
 export const { migrate } =
   require("drizzle-orm/better-sqlite3/migrator") as typeof import("drizzle-orm/better-sqlite3/migrator");
-export const { readMigrationFiles } =
-  require("drizzle-orm/migrator") as typeof import("drizzle-orm/migrator");
 export const { check, foreignKey, index, integer, sqliteTable, text, uniqueIndex } =
   require("drizzle-orm/sqlite-core") as typeof import("drizzle-orm/sqlite-core");

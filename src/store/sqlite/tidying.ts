@@ -1,7 +1,7 @@
 /** The removal of the chunk and segment rows of final batches. */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId } from "../../batch/batch.ts";
-import { isBehind } from "./behind.ts";
+import { isBehind } from "../sql/behind.ts";
 import { isFinalBatch, isToTidy } from "./conditions.ts";
 import { type Db, writeUnsynced } from "./database.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
