@@ -3,9 +3,11 @@ import { describe, expect, test } from "vitest";
 import { endJournals } from "../support/end-leases.ts";
 import {
   answeredLines,
+  completed,
+  eventually,
+  expectEveryLineOnce,
   Fleet,
   type Member,
-  numbersTo,
   submit,
   type Worker,
 } from "../support/fleet.ts";
@@ -22,20 +24,6 @@ const ANSWERED = 100;
 
 const postgres = forAllTests(await sharePostgres("the fleet on PostgreSQL"));
 const s3 = forAllTests(postgres !== null && hasS3Server() ? await startS3Server() : null);
-
-const eventually = (what: string, value: () => Promise<unknown>) =>
-  expect.poll(value, { message: what, interval: 250 });
-
-const completed = ({ openai }: Member, id: string) =>
-  eventually("the status of the batch", async () => {
-    return (await openai.batches.retrieve(id)).status;
-  }).toBe("completed");
-
-async function expectEveryLineOnce(api: Member, id: string): Promise<void> {
-  const batch = await api.openai.batches.retrieve(id);
-  expect(batch.request_counts).toEqual({ total: LINES, completed: LINES, failed: 0 });
-  expect(await answeredLines(api, id)).toEqual(numbersTo(LINES));
-}
 
 /**
  * Creates a batch, and resolves once each worker has got answers for some of its lines and holds others. None of them
@@ -79,7 +67,7 @@ describe.skipIf(postgres === null)("a fleet", () => {
       await killed.batchd.kill();
       other.upstream.release();
       await completed(second, id);
-      await expectEveryLineOnce(first, id);
+      await expectEveryLineOnce(first, id, LINES);
     },
   );
 
@@ -91,8 +79,7 @@ describe.skipIf(postgres === null)("a fleet", () => {
     const id = await submitHeld(api, [zombie, other]);
     zombie.batchd.signal("SIGSTOP");
     other.upstream.release();
-    await completed(api, id);
-    await expectEveryLineOnce(api, id);
+    await expectEveryLineOnce(api, id, LINES);
     // The sweep forgets the segments of the batch, so that later ones would show.
     await endJournals(databaseUrl);
     await eventually("the segments of the batch", async () => {
@@ -106,13 +93,12 @@ describe.skipIf(postgres === null)("a fleet", () => {
       metric(zombie, "batchd_lease_changes_total", { kind: "chunk", change: "lost" });
     await eventually("the lost chunks of the worker", lost).toBeGreaterThan(0);
     expect(await rowsOf(databaseUrl, id)).toEqual(before);
-    await expectEveryLineOnce(api, id);
+    await expectEveryLineOnce(api, id, LINES);
 
     // It is a worker like any other again.
     await other.batchd.kill();
     const next = await submit(api, LINES);
-    await completed(api, next);
-    await expectEveryLineOnce(api, next);
+    await expectEveryLineOnce(api, next, LINES);
   });
 
   test("honours one Idempotency-Key at all its API servers", async () => {

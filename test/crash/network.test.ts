@@ -2,10 +2,10 @@
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import {
-  answeredLines,
+  eventually,
+  expectEveryLineOnce,
   Fleet,
   type Member,
-  numbersTo,
   submit,
   type Worker,
 } from "../support/fleet.ts";
@@ -26,21 +26,6 @@ const LONG_LEASE_SECONDS = 10;
 const SHIFT_MS = 5 * 60_000;
 
 const postgres = forAllTests(await sharePostgres("servers that are cut off from PostgreSQL"));
-
-const eventually = (what: string, value: () => Promise<unknown>) =>
-  expect.poll(value, { message: what, interval: 250 });
-
-const completed = ({ openai }: Member, id: string) =>
-  eventually("the status of the batch", async () => {
-    return (await openai.batches.retrieve(id)).status;
-  }).toBe("completed");
-
-async function expectEveryLineOnce(api: Member, id: string): Promise<void> {
-  await completed(api, id);
-  const { request_counts } = await api.openai.batches.retrieve(id);
-  expect(request_counts).toEqual({ total: LINES, completed: LINES, failed: 0 });
-  expect(await answeredLines(api, id)).toEqual(numbersTo(LINES));
-}
 
 const metricsOf = async ({ url }: Member) =>
   new Scrape(await (await fetch(`${url}/metrics`)).text());
@@ -93,7 +78,7 @@ async function expectOthersToGoOn(
   setNetwork("broken");
   other.upstream.release();
   const refusal = refusalOf(cutOffApi);
-  await expectEveryLineOnce(api, id);
+  await expectEveryLineOnce(api, id, LINES);
   expect(await refusal).toEqual(UNAVAILABLE);
   expect(await isReady(cutOff)).toBe(503);
 
@@ -107,7 +92,7 @@ async function expectOthersToGoOn(
   await eventually("/ready of the worker that was cut off", () => isReady(cutOff)).toBe(200);
   const lost = async () => (await lostChunks(cutOff)) - lostBefore;
   await eventually("its lost chunks", lost).toBeGreaterThan(0);
-  await expectEveryLineOnce(cutOffApi, id);
+  await expectEveryLineOnce(cutOffApi, id, LINES);
   expect(other.upstream.total + cutOff.upstream.total).toBe(sent);
 }
 
@@ -140,7 +125,7 @@ describe.skipIf(postgres === null)("on PostgreSQL", () => {
     const id = await submit(api, LINES);
     await Promise.all(workers.map(({ upstream }) => upstream.reachedLines(ANSWERED + 1)));
     for (const { upstream } of workers) upstream.release();
-    await expectEveryLineOnce(api, id);
+    await expectEveryLineOnce(api, id, LINES);
     for (const worker of workers) expect(await lostChunks(worker)).toBe(0);
     expect(ahead.upstream.total + behind.upstream.total).toBe(LINES);
 
@@ -150,6 +135,6 @@ describe.skipIf(postgres === null)("on PostgreSQL", () => {
     await behind.upstream.reached(behind.upstream.total + 1);
     await behind.batchd.kill();
     ahead.upstream.release();
-    await expectEveryLineOnce(api, next);
+    await expectEveryLineOnce(api, next, LINES);
   });
 });

@@ -5,6 +5,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
+import { expect } from "vitest";
 import { submitLines } from "./batches.ts";
 import { BatchdProcess } from "./process.ts";
 import { chatLines, rowsIn } from "./service.ts";
@@ -131,3 +132,19 @@ export async function answeredLines({ openai }: Member, id: string): Promise<num
 
 export const numbersTo = (count: number): number[] =>
   Array.from({ length: count }, (_, i) => i + 1);
+
+export const eventually = (what: string, value: () => Promise<unknown>) =>
+  expect.poll(value, { message: what, interval: 250 });
+
+export const completed = ({ openai }: Member, id: string) =>
+  eventually("the status of the batch", async () => {
+    return (await openai.batches.retrieve(id)).status;
+  }).toBe("completed");
+
+/** Waits for the end of a batch of `lineCount` lines. */
+export async function expectEveryLineOnce(api: Member, id: string, lineCount: number) {
+  await completed(api, id);
+  const { request_counts } = await api.openai.batches.retrieve(id);
+  expect(request_counts).toEqual({ total: lineCount, completed: lineCount, failed: 0 });
+  expect(await answeredLines(api, id)).toEqual(numbersTo(lineCount));
+}
