@@ -21,6 +21,7 @@ import type { KeptDeliveryStatus } from "../contract/delivery.ts";
 import type { Segment } from "./chunks.ts";
 import type { NewDelivery } from "./deliveries.ts";
 import type { Upload, UploadPart } from "./uploads.ts";
+import type { BatchPlan } from "./validation.ts";
 import type { WebhookDelivery } from "./webhook-deliveries.ts";
 
 /** The columns of a batch in both databases. The schemas are checked against it where their rows are converted. */
@@ -191,6 +192,21 @@ export function rowFromBatch({
     firstDuplicateLine: deduplicated?.firstLine ?? null,
   };
 }
+
+/** Returns the columns that the plan of a batch sets when the batch starts. */
+export const planColumns = (plan: BatchPlan) => ({
+  status: "in_progress" as const,
+  model: plan.model,
+  defaultModel: plan.defaultModel,
+  totalCount: plan.total,
+  estimatedTokens: plan.estimatedTokens,
+  sampleChunkCount: plan.sampleChunkCount,
+  lineMarks: plan.lineMarks,
+  duplicateCount: plan.duplicates.lineCount,
+  firstDuplicateLine: plan.duplicates.firstLine,
+  hasChunks: true,
+  failureCount: 0,
+});
 
 export const chunkFromRow = (row: Chunk): Chunk => ({
   batchId: row.batchId,

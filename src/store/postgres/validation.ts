@@ -4,7 +4,7 @@ import type { BatchId } from "../../batch/batch.ts";
 import type { PlannedChunk } from "../../batch/plan.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import { assertRoomForLines, boundsLines, type LineQuotas } from "../quotas.ts";
-import { batchFromRow, fileFromRow } from "../rows.ts";
+import { batchFromRow, fileFromRow, planColumns } from "../rows.ts";
 import { type BatchFailure, type BatchPlan, pagesOf } from "../validation.ts";
 import { isListed, isOpenBatch, isValidating, waitsForValidation } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
@@ -116,18 +116,8 @@ export class PostgresValidation {
       const [started] = await db
         .update(batches)
         .set({
-          status: "in_progress",
-          model: plan.model,
-          defaultModel: plan.defaultModel,
-          totalCount: plan.total,
-          estimatedTokens: plan.estimatedTokens,
-          sampleChunkCount: plan.sampleChunkCount,
-          lineMarks: plan.lineMarks,
-          duplicateCount: plan.duplicates.lineCount,
-          firstDuplicateLine: plan.duplicates.firstLine,
+          ...planColumns(plan),
           inProgressAtMs: now,
-          hasChunks: true,
-          failureCount: 0,
           ...RELEASED,
         })
         .where(and(isHeldBatch(lease), waitsForValidation))

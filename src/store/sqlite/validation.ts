@@ -13,7 +13,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { PlannedChunk } from "../../batch/plan.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import { assertRoomForLines, boundsLines, type LineQuotas } from "../quotas.ts";
-import { batchFromRow, fileFromRow } from "../rows.ts";
+import { batchFromRow, fileFromRow, planColumns } from "../rows.ts";
 import { type BatchFailure, type BatchPlan, pagesOf } from "../validation.ts";
 import { isListed, isOpenBatch, isValidating, waitsForValidation } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
@@ -159,18 +159,8 @@ export class SqliteValidation {
       const { changes } = this.#db
         .update(batches)
         .set({
-          status: "in_progress",
-          model: plan.model,
-          defaultModel: plan.defaultModel,
-          totalCount: plan.total,
-          estimatedTokens: plan.estimatedTokens,
-          sampleChunkCount: plan.sampleChunkCount,
-          lineMarks: plan.lineMarks,
-          duplicateCount: plan.duplicates.lineCount,
-          firstDuplicateLine: plan.duplicates.firstLine,
+          ...planColumns(plan),
           inProgressAtMs: nowMs,
-          hasChunks: true,
-          failureCount: 0,
           ...NO_LEASE,
         })
         .where(and(isHeldBatch, waitsForValidation))
