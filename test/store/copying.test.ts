@@ -7,11 +7,13 @@ import * as postgresDeliveries from "../../src/store/postgres/delivery-schema.ts
 import * as postgresFiles from "../../src/store/postgres/file-schema.ts";
 import * as postgresRuns from "../../src/store/postgres/run-schema.ts";
 import * as postgresBatches from "../../src/store/postgres/schema.ts";
+import * as postgresUsage from "../../src/store/postgres/usage-schema.ts";
 import * as sqliteAccess from "../../src/store/sqlite/access-schema.ts";
 import * as sqliteDeliveries from "../../src/store/sqlite/delivery-schema.ts";
 import * as sqliteFiles from "../../src/store/sqlite/file-schema.ts";
 import * as sqliteRuns from "../../src/store/sqlite/run-schema.ts";
 import * as sqliteBatches from "../../src/store/sqlite/schema.ts";
+import * as sqliteUsage from "../../src/store/sqlite/usage-schema.ts";
 
 const NOT_COPIED = {
   installation: "each side has a row of its own",
@@ -29,13 +31,21 @@ const NOT_COPIED = {
 };
 
 const SCHEMAS = {
-  SQLite: { ...sqliteFiles, ...sqliteBatches, ...sqliteAccess, ...sqliteDeliveries, ...sqliteRuns },
+  SQLite: {
+    ...sqliteFiles,
+    ...sqliteBatches,
+    ...sqliteAccess,
+    ...sqliteDeliveries,
+    ...sqliteRuns,
+    ...sqliteUsage,
+  },
   PostgreSQL: {
     ...postgresFiles,
     ...postgresBatches,
     ...postgresAccess,
     ...postgresDeliveries,
     ...postgresRuns,
+    ...postgresUsage,
   },
 };
 

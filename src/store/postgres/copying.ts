@@ -27,12 +27,12 @@ import {
   batches,
   batchProgress,
   chunks,
-  modelUsage,
   replicas,
   segments,
   slotShares,
   webhookDeliveries,
 } from "./schema.ts";
+import { modelUsage } from "./usage-schema.ts";
 
 const TABLES = {
   files,

@@ -13,10 +13,11 @@ import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { NO_LEASE } from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
-import { batches, chunks, reservations, segments, webhookDeliveries } from "./schema.ts";
+import { batches, chunks, segments, webhookDeliveries } from "./schema.ts";
 import { isFile, isScopedBatch } from "./scope.ts";
 import { cancel } from "./stopping.ts";
 import { forgetTombstones, leaveTombstones } from "./tombstones.ts";
+import { reservations } from "./usage-schema.ts";
 
 const isOver = sql`${isDeleted}
   and not exists (select 1 from chunks where batch_id = batches.id and ${isOpenChunk})

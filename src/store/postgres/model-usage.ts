@@ -7,7 +7,7 @@ import { parsePrice } from "../../batch/price.ts";
 import type { PricedUsage, UsageCursor, UsagePage, UsageQuery } from "../usage.ts";
 import type { Database } from "./database.ts";
 import { and, asc, eq, inArray, lte, ne, sql } from "./drizzle.ts";
-import { modelUsage } from "./schema.ts";
+import { modelUsage } from "./usage-schema.ts";
 
 const PAGE_ROWS = 5_000;
 

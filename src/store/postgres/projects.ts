@@ -16,8 +16,9 @@ import { and, asc, desc, eq, gt, lt, type SQL, sql } from "./drizzle.ts";
 import { files, idempotencyKeys, tombstones, uploads } from "./file-schema.ts";
 import { sendNudge } from "./nudges.ts";
 import { lockKeys } from "./project-locks.ts";
-import { batches, forecasts, modelUsage, reservations } from "./schema.ts";
+import { batches, forecasts } from "./schema.ts";
 import { leaveTombstones, placeOf } from "./tombstones.ts";
+import { modelUsage, reservations } from "./usage-schema.ts";
 
 const PAGE_BATCHES = 50;
 /** One statement changes so many rows. */

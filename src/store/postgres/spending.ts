@@ -26,7 +26,8 @@ import { and, asc, eq, type SQL, sql } from "./drizzle.ts";
 import { isHeldChunk } from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
 import { lockSpending } from "./project-locks.ts";
-import { batches, chunks, modelUsage, reservations } from "./schema.ts";
+import { batches, chunks } from "./schema.ts";
+import { modelUsage, reservations } from "./usage-schema.ts";
 
 const sum = (column: SQL | typeof modelUsage.inputTokens) => sql`sum(${column})`.mapWith(Number);
 

@@ -4,7 +4,8 @@ import { isBehind } from "../sql/behind.ts";
 import { isFinalBatch, isToTidy } from "./conditions.ts";
 import type { Database } from "./database.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";
-import { batches, chunks, reservations, segments } from "./schema.ts";
+import { batches, chunks, segments } from "./schema.ts";
+import { reservations } from "./usage-schema.ts";
 
 /**
  * The time for which a final batch keeps its journal. A failover to an asynchronous standby may take back the commit that

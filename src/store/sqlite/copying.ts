@@ -24,15 +24,8 @@ import {
   uploads,
 } from "./file-schema.ts";
 import { batchRuns } from "./run-schema.ts";
-import {
-  batches,
-  batchProgress,
-  chunks,
-  modelUsage,
-  segments,
-  usageSums,
-  webhookDeliveries,
-} from "./schema.ts";
+import { batches, batchProgress, chunks, segments, webhookDeliveries } from "./schema.ts";
+import { modelUsage, usageSums } from "./usage-schema.ts";
 
 const TABLES = {
   files,

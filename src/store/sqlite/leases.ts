@@ -26,7 +26,8 @@ import { type Db, write, writeUnsynced } from "./database.ts";
 import { batchDeliveries } from "./delivery-schema.ts";
 import { and, eq, isNotNull, placeholder, sql } from "./drizzle.ts";
 import { blobIntents, idempotencyKeys } from "./file-schema.ts";
-import { batches, chunks, reservations, webhookDeliveries } from "./schema.ts";
+import { batches, chunks, webhookDeliveries } from "./schema.ts";
+import { reservations } from "./usage-schema.ts";
 
 export const NO_LEASE = { leaseOwner: null, leaseExpiresAtMs: null } as const;
 

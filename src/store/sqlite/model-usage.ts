@@ -8,7 +8,8 @@ import { parsePrice } from "../../batch/price.ts";
 import type { PricedUsage, UsageCursor, UsagePage, UsageQuery } from "../usage.ts";
 import type { Db } from "./database.ts";
 import { and, asc, eq, inArray, lte, ne, placeholder, type SQL, sql } from "./drizzle.ts";
-import { batches, modelUsage, usageSums } from "./schema.ts";
+import { batches } from "./schema.ts";
+import { modelUsage, usageSums } from "./usage-schema.ts";
 
 /** A page takes some 5 ms. */
 const PAGE_ROWS = 2_000;

@@ -16,8 +16,9 @@ import { type Db, write } from "./database.ts";
 import type { SqliteDeleting } from "./deleting.ts";
 import { and, asc, desc, eq, gt, lt, type SQL, sql } from "./drizzle.ts";
 import { files, idempotencyKeys, tombstones, uploads } from "./file-schema.ts";
-import { batches, modelUsage, reservations, usageSums } from "./schema.ts";
+import { batches } from "./schema.ts";
 import { leaveTombstones, placeOf } from "./tombstones.ts";
+import { modelUsage, reservations, usageSums } from "./usage-schema.ts";
 
 /** One call deletes so many batches, each in a commit. */
 const PAGE_BATCHES = 50;

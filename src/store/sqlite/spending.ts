@@ -19,7 +19,8 @@ import { isPausedByQuota, mayExpire, maySend } from "./conditions.ts";
 import { type Db, writeUnsynced } from "./database.ts";
 import { and, asc, eq, type SQL, sql } from "./drizzle.ts";
 import { isHeldChunk } from "./leases.ts";
-import { batches, chunks, modelUsage, reservations, usageSums } from "./schema.ts";
+import { batches, chunks } from "./schema.ts";
+import { modelUsage, reservations, usageSums } from "./usage-schema.ts";
 
 const sum = (column: typeof modelUsage.inputTokens | typeof usageSums.inputTokens) =>
   sql<number>`sum(${column})`;

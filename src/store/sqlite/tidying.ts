@@ -5,7 +5,8 @@ import { isBehind } from "../sql/behind.ts";
 import { isFinalBatch, isToTidy } from "./conditions.ts";
 import { type Db, writeUnsynced } from "./database.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
-import { batches, chunks, reservations, segments } from "./schema.ts";
+import { batches, chunks, segments } from "./schema.ts";
+import { reservations } from "./usage-schema.ts";
 
 /** One commit deletes so many rows. It takes some 5 ms, and 20 ms for chunks that list 512 extents. */
 const SEGMENT_PAGE = 1_000;
