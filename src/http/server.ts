@@ -13,15 +13,16 @@ import {
   type ServerResponse,
   STATUS_CODES,
 } from "node:http";
-import { type AddressInfo, isIPv6, Server as NetServer, type Socket } from "node:net";
+import { type AddressInfo, isIPv6, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { getRequestListener } from "@hono/node-server";
-import { type Clock, every } from "../clock.ts";
+import type { Clock } from "../clock.ts";
 import { CATALOGUE, PublicError } from "../errors.ts";
 import { TurnBudget } from "../resources/turn-budget.ts";
 import type { App } from "./app.ts";
 import { ClientReading } from "./client-reading.ts";
-import { resetIfUnfinished, SILENCE_MS, whenClosed } from "./connection.ts";
+import { type Answers, CLOSE_GRACE_MS, type Connections, closeServer } from "./closing.ts";
+import { SILENCE_MS, whenClosed } from "./connection.ts";
 import { envelopeOf, retryHeadersOf } from "./errors.ts";
 import { JSON_TYPE, toAsciiJson } from "./json.ts";
 import { joinShortPieces } from "./short-pieces.ts";
@@ -39,14 +40,6 @@ const LOOK_FOR_LATE_MS = 250;
  */
 const BEGINNING_MS = 6;
 const REQUEST_DRAIN_MS = 30_000;
-/** The time that answers have to finish when the server closes. */
-export const CLOSE_GRACE_MS = 10_000;
-const IDLE_SWEEP_MS = 50;
-/**
- * A connection that had an answer so lately may have its next request on the way when the server closes. A close would cross
- * it, and a proxy does not send it again when it changes something. As its answer, the request gets `Connection: close`.
- */
-const LATELY_MS = 100;
 
 export interface Address {
   readonly host: string;
@@ -188,14 +181,8 @@ function closeUnused(connections: Connections, answers: Answers, nowMs: number):
   }
 }
 
-/** The connections, each with the time at which it was opened or had its last answer, as elapsed time. */
-type Connections = Map<Socket, number>;
-
 /** A pipeline to an answer adds seven listeners of its close to four others. Node warns of more than ten. */
 const MAX_LISTENERS = 20;
-
-/** The latest answer on each connection. */
-type Answers = WeakMap<Duplex, ServerResponse>;
 
 interface ListenerHooks {
   /** All connections together may have thousands of requests at the same moment. */
@@ -330,46 +317,4 @@ function describeBindFault(error: NodeJS.ErrnoException, { host, port }: Address
     default:
       return `cannot listen on ${host}:${port}: ${error.message}`;
   }
-}
-
-interface Closing {
-  readonly connections: Connections;
-  readonly answers: Answers;
-  readonly clock: Clock;
-  readonly graceMs: number;
-}
-
-async function closeServer(
-  server: Server,
-  { connections, answers, clock, graceMs }: Closing,
-): Promise<void> {
-  const closed = new Promise<void>((resolve) => {
-    // An HTTP server would close all idle connections first.
-    NetServer.prototype.close.call(server, () => resolve());
-  });
-  const sweepOnce = () => {
-    const lateMs = clock.elapsedMs() - LATELY_MS;
-    if ([...connections.values()].some((sinceMs) => sinceMs > lateMs)) return;
-    server.closeIdleConnections();
-    // Node takes a silent connection for a busy one. Browsers open such connections in advance, and they would delay
-    // the close.
-    for (const socket of connections.keys()) if (socket.bytesRead === 0) socket.destroy();
-  };
-  // A process that was busy reads what has come in before it closes anything.
-  const sweepSoon = () => setImmediate(sweepOnce);
-  sweepSoon();
-  const endSweep = every(clock, IDLE_SWEEP_MS, sweepSoon);
-  const owed = () => [...connections.keys()].flatMap((socket) => answers.get(socket) ?? []);
-  // The answer says that the connection ends with it, so that a client or a proxy sends no other request there.
-  for (const answer of owed()) answer.shouldKeepAlive = false;
-  const cut = () => {
-    owed().forEach(resetIfUnfinished);
-    server.closeAllConnections();
-  };
-  const cancelCut = clock.after(graceMs, cut);
-  await closed;
-  endSweep();
-  cancelCut();
-  // It ends the timers of the HTTP server.
-  server.close();
 }

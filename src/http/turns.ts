@@ -14,7 +14,7 @@ type Exchange = readonly [IncomingMessage, ServerResponse];
 
 interface Turns {
   readonly listener: RequestListener;
-  /** Whether another request of a connection may wait. */
+  /** Whether another request of a connection may wait. It must be asked for each, before the listener has it. */
   readonly hasRoom: (socket: Socket) => boolean;
 }
 
