@@ -1,7 +1,7 @@
 import { availableParallelism } from "node:os";
 import { configDefaults, defineConfig, type TestProjectConfiguration } from "vitest/config";
+import { FailedTests } from "./test/support/failed-tests.ts";
 import { LongestFirst } from "./test/support/order.ts";
-import { SecondTries } from "./test/support/second-tries.ts";
 
 /**
  * Each runs in a process of its own, as it looks at what a whole process has or does: its memory, what it reads, its channels
@@ -156,7 +156,7 @@ export default defineConfig(({ mode }) => {
       maxWorkers: Math.max(6, availableParallelism()),
       sequence: { sequencer: LongestFirst },
       retry: process.env["CI"] ? 1 : 0,
-      reporters: ["default", new SecondTries()],
+      reporters: ["default", new FailedTests()],
       // No test waits for time to pass: these only end what hangs, also where other work takes nearly all of the processors.
       // So no test has a limit of its own.
       testTimeout: 600_000,

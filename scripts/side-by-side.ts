@@ -1,7 +1,8 @@
 /**
  * Runs scripts of package.json side by side. Most of them keep one processor busy, so as many run at a time as there are
- * processors. The output of the first one, which should be the longest, appears as it comes, and the others' after it.
- * The last lines name those that have failed, and a run that is ended from outside has named those that had begun.
+ * processors. The output of the first one, which should be the longest, appears as it comes, and each other one as a
+ * block when it ends: so the report of the longest is at the end, where one looks. The last lines name those that have
+ * failed, and a run that is ended from outside has named those that had begun.
  *
  *     node scripts/side-by-side.ts check:types "conformance -- --check"
  */
@@ -32,8 +33,7 @@ const firstEnded = run(first, { isHeld: false });
 
 async function runWaiting(): Promise<void> {
   for (let script = waiting.shift(); script !== undefined; script = waiting.shift()) {
-    const output = await run(script, { isHeld: true });
-    void firstEnded.then(() => process.stdout.write(output));
+    process.stdout.write(await run(script, { isHeld: true }));
   }
 }
 
