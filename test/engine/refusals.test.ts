@@ -152,6 +152,10 @@ const OF_THE_LINE: readonly (readonly [name: string, given: Given])[] = [
     }),
   ],
   [
+    "OpenAI's 404 of an item",
+    refusal(404, { message: "Item with id 'rs_1' not found.", param: "input", code: null }),
+  ],
+  [
     "OpenAI's 403",
     refusal(403, {
       message: "Project `proj_1` does not have access to model `x`",
@@ -173,15 +177,7 @@ const OF_THE_LINE: readonly (readonly [name: string, given: Given])[] = [
       },
     },
   ],
-  [
-    "Ollama's 404",
-    refusal(404, {
-      message: 'model "x" not found, try pulling it first',
-      type: "api_error",
-      param: null,
-      code: null,
-    }),
-  ],
+  ["Ollama's 404", refusal(404, { message: 'model "x" not found, try pulling it first' })],
   [
     "llama.cpp's 404",
     refusal(404, { code: 404, message: "model not found", type: "not_found_error" }),

@@ -62,6 +62,12 @@ const MODEL_CODE = /model|deployment/i;
 const MODEL_TEXT = /(?<![\w/])(?:models?|deployments?|no endpoints found)(?![\w/])/i;
 const MODEL_ACCESS_TEXT =
   /(?:not allowed|no access|does not have access|not have access|not available|not permitted)\b.{0,80}\bmodel|\bmodel\b.{0,300}\b(?:does not exist|not found|not allowed|not available for this api key|no access)/is;
+/**
+ * What OpenAI says with 404 of a thing that a line names by its id: an item of an earlier answer, a conversation, a vector
+ * store.
+ */
+const NAMED_THING_TEXT =
+  /\b(?:item|conversation|response|vector store|container|prompt|file) with id\b|\bno such file object\b/i;
 const CONTENT_CODE = /content|moderation|policy_violation|safety|guardrail/i;
 const CONTENT_TEXT =
   /moderation|flagged|usage polic|content polic|content management polic|content filter|safety (?:system|filter|polic)|guardrail|violat\w{1,9} .{0,40}polic|prohibited content/i;
@@ -100,7 +106,7 @@ export function refusalOf(answer: JudgedAnswer): Refusal | null {
     case 405:
     case 421:
     case 426:
-      return isAboutModel(words) ? null : refused("address");
+      return isAboutModel(words) || NAMED_THING_TEXT.test(words.text) ? null : refused("address");
     default:
       return ACCOUNT_TEXT.test(words.text) ? refused("quota") : null;
   }
