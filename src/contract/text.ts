@@ -20,7 +20,14 @@ export function characterCount(text: string): number {
 const isHighSurrogate = (unit: number) => (unit & 0xfc00) === 0xd800;
 const isLowSurrogate = (unit: number) => (unit & 0xfc00) === 0xdc00;
 
-/** A text of at most `maxLength` characters. Every text that batchd stores needs such a bound. */
+/** Puts the sign for an unreadable character in place of NUL, which PostgreSQL does not store, and of half a surrogate pair. */
+export const readableText = (text: string): string =>
+  text.toWellFormed().replaceAll("\0", "\ufffd");
+
+/**
+ * A readable text of at most `maxLength` characters. Every text that batchd stores needs such a bound. What is stored as it
+ * came would look different in the answer to its request and in later ones.
+ */
 export const boundedText = (maxLength: number) =>
   z
     .string()
@@ -29,4 +36,5 @@ export const boundedText = (maxLength: number) =>
       if (value.length <= maxLength || characterCount(value) <= maxLength) return;
       issues.push({ code: "too_big", origin: "string", maximum: maxLength, input: value });
     })
+    .overwrite(readableText)
     .meta({ maxLength });

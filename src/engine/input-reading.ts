@@ -20,6 +20,7 @@ import type { SplitLine } from "../batch/split.ts";
 import { estimateInputTokens } from "../batch/token-estimate.ts";
 import { truncate } from "../batch/truncate.ts";
 import { MAX_LISTED_FAULTS } from "../contract/batch.ts";
+import { readableText } from "../contract/text.ts";
 import type { BatchPlan } from "../store/validation.ts";
 import { parsedLine } from "./parsed-line.ts";
 import { firstWithBody } from "./repeated-lines.ts";
@@ -177,7 +178,7 @@ export class InputReading {
     // Without a line to run after the pause, no chunk would end the batch.
     const isPaused = this.#isSampled !== null && sampleChunkCount < planned.chunks.length;
     const plan = {
-      model,
+      model: readableText(model),
       defaultModel: this.#defaultModel,
       total,
       ...planned,

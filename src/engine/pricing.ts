@@ -15,6 +15,7 @@ import {
   priceFor,
   priceKey,
 } from "../batch/price.ts";
+import { readableText } from "../contract/text.ts";
 
 const MAX_NAMES = 100;
 const MAX_NAME_LENGTH = 256;
@@ -65,9 +66,8 @@ export class Pricing {
     return [...entries.values()];
   }
 
-  /** PostgreSQL stores neither NUL nor half a surrogate pair. */
   #nameOf(model: string, project: string): string {
-    const name = model.toWellFormed().replaceAll("\0", "\ufffd");
+    const name = readableText(model);
     const names = this.#names.get(project) ?? new Set();
     this.#names.set(project, names);
     if (names.has(name)) return name;

@@ -1,4 +1,5 @@
 /** Reads the names of uploaded files. */
+import { readableText } from "../contract/text.ts";
 
 /** A word of RFC 2047, and the space between two of them. */
 const ENCODED_WORD = /=\?utf-8\?([bq])\?([^?]*)\?=(?:[ \t]+(?==\?utf-8\?))?/gi;
@@ -6,10 +7,12 @@ const ENCODED_WORD = /=\?utf-8\?([bq])\?([^?]*)\?=(?:[ \t]+(?==\?utf-8\?))?/gi;
 /** Reads a name from the header of a part. Clients of Java and .NET encode one there that is not ASCII. */
 export const filenameInHeader = (text: string): string =>
   filenameInPath(
-    text.replace(ENCODED_WORD, (_word, encoding: string, content: string) =>
-      encoding.toLowerCase() === "b"
-        ? Buffer.from(content, "base64").toString()
-        : fromQuotedPrintable(content),
+    readableText(
+      text.replace(ENCODED_WORD, (_word, encoding: string, content: string) =>
+        encoding.toLowerCase() === "b"
+          ? Buffer.from(content, "base64").toString()
+          : fromQuotedPrintable(content),
+      ),
     ),
   );
 

@@ -70,7 +70,7 @@ const PART_FORM: Form<null> = { content: "data", fields: [], detailsFrom: () => 
 function uploadRequest(json: unknown): UploadRequest {
   const body = parseBody(CreateUpload, json);
   return {
-    filename: filenameInPath(body.filename.toWellFormed()),
+    filename: filenameInPath(body.filename),
     purpose: body.purpose,
     bytes: body.bytes,
     mimeType: body.mime_type,

@@ -28,11 +28,15 @@ export interface BatchFilter {
 }
 
 /**
- * Returns the text to look for, in small letters; null for one that no batch has, because PostgreSQL stores no NUL. Only the
- * letters A to Z are folded, because databases do not agree about others.
+ * Returns the text to look for, in small letters. Only the letters A to Z are folded, because databases do not agree about
+ * others.
  */
-export const searchedText = (search: string): string | null =>
-  search.includes("\0") ? null : search.replaceAll(/[A-Z]+/g, (letters) => letters.toLowerCase());
+export const searchedText = (search: string): string =>
+  search.replaceAll(/[A-Z]+/g, (letters) => letters.toLowerCase());
+
+/** Whether a batch may match: PostgreSQL finds no NUL. */
+export const isFindable = ({ model, metadata, search }: BatchFilter): boolean =>
+  ![model ?? "", search ?? "", ...Object.entries(metadata).flat()].join("").includes("\0");
 
 /**
  * The most batches that one statement of a filtered list looks at. A list may have to look at all batches of a project, so it

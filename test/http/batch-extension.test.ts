@@ -47,6 +47,12 @@ describe("x_batchd of a request", () => {
     );
   });
 
+  test("shows a name that no database stores as it shows it later: in readable characters", async () => {
+    const { body } = await create({ default_model: "a\0b\ud800" });
+    expect(body.x_batchd).toMatchObject({ default_model: "a\ufffdb\ufffd" });
+    expect((await read(body.id)).x_batchd).toEqual(body.x_batchd);
+  });
+
   test.each([
     [undefined],
     [null],

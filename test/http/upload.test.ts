@@ -93,6 +93,7 @@ describe("an upload", () => {
     expect(await named("=?utf-8?B?Pz8/w7wuanNvbmw=?=")).toBe("???ü.jsonl");
     expect(await named("=?utf-8?Q?=2E=2E=2Fin.jsonl?=")).toBe("in.jsonl");
     expect(await named("a=?b.jsonl")).toBe("a=?b.jsonl");
+    expect(await named("=?utf-8?Q?a=00b.jsonl?=")).toBe("a\ufffdb.jsonl");
   });
 
   test("may have a first line that is longer than what is checked at once", async () => {

@@ -65,6 +65,7 @@ describe("a new upload", () => {
     expect(await named("/home/me/größe.jsonl")).toBe("größe.jsonl");
     expect(await named("..\\in.jsonl")).toBe("in.jsonl");
     for (const folder of ["", ".", "../..", "in/"]) expect(await named(folder)).toBe("upload");
+    expect(await named("a\0b\ud800.jsonl")).toBe("a\ufffdb\ufffd.jsonl");
   });
 
   test("may be as large as the operator allows", async () => {

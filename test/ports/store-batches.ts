@@ -77,7 +77,8 @@ export function testBatches(open: OpenStore): void {
     }
     const young = aBatch({ metadata, model: "llama", createdAtMs: NOW_MS + 1_000 });
     await store.insertBatch(young);
-    await store.insertBatch(aBatch({ metadata: { team: "search\0" }, model: "qwen" }));
+    const nul = { team: "search\0", "nul\0": "1" };
+    await store.insertBatch(aBatch({ metadata: nul, model: "qwen" }));
     const odd = [
       { [String.raw`\u0000`]: "\0", of: "half a pair" },
       { "low \udc00": "\ud800", of: "half a pair" },
@@ -102,6 +103,9 @@ export function testBatches(open: OpenStore): void {
     expect(await list({ status: "completed" })).toEqual(nothing);
     expect(await list({ metadata: { ...metadata, other: "" } })).toEqual(nothing);
     expect(await list({ metadata: { "team\0": "search" } })).toEqual(nothing);
+    for (const [key, value] of Object.entries(nul))
+      expect(await list({ metadata: { [key]: value } })).toEqual(nothing);
+    expect(await list({ model: "qwen\0" })).toEqual(nothing);
     expect(await list({ search: "GRÜSSE" })).toEqual(nothing);
     expect(await list({ search: "gRüßE ☃ 'X'" })).toEqual(both);
     expect(await list({ search: "SEARCH", endpoint: "/v1/embeddings" })).toEqual({

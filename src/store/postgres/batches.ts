@@ -7,6 +7,7 @@ import {
   type BatchInsertion,
   type BatchQuery,
   FILTER_STEP,
+  isFindable,
   type OpenWork,
   openWorkIn,
   searchedText,
@@ -56,8 +57,9 @@ async function findStep(db: Db, project: string, before: number): Promise<number
   return last?.sequence;
 }
 
-function conditionsOf({ status, endpoint, model, ...filter }: BatchFilter): (SQL | undefined)[] {
-  const { createdAtOrAfterMs, metadata, search } = filter;
+function conditionsOf(filter: BatchFilter): (SQL | undefined)[] {
+  const { status, endpoint, model, createdAtOrAfterMs, metadata, search } = filter;
+  if (!isFindable(filter)) return [sql`false`];
   return [
     status === null ? undefined : eq(batches.status, status),
     endpoint === null ? undefined : eq(batches.endpoint, endpoint),
@@ -80,22 +82,16 @@ const folded = (text: SQL): SQL =>
 const READABLE_METADATA = sql`regexp_replace(metadata::text, '(?<!\\\\)((?:\\\\\\\\)*)\\\\u(?:0000|d[89a-f][0-9a-f]{2})', '\\1\\\\ufffd', 'g')::json`;
 
 /** The name of the file is no `exists`, for which PostgreSQL would read all files in each step of the list. */
-const hasText = (text: string | null): SQL =>
-  text === null
-    ? sql`false`
-    : sql`(strpos(${batches.id}, ${text}) > 0
-        or exists (
-          select 1 from json_each_text(${READABLE_METADATA}) as pair where strpos(${folded(sql`pair.value`)}, ${text}) > 0)
-        or (
-          select strpos(${folded(sql`files.filename`)}, ${text}) > 0 from files
-          where files.id = ${batches.inputFileId} and files.project = ${batches.project}
-            and files.deleted_at_ms is null))`;
+const hasText = (text: string): SQL => sql`(strpos(${batches.id}, ${text}) > 0
+    or exists (
+      select 1 from json_each_text(${READABLE_METADATA}) as pair where strpos(${folded(sql`pair.value`)}, ${text}) > 0)
+    or (
+      select strpos(${folded(sql`files.filename`)}, ${text}) > 0 from files
+      where files.id = ${batches.inputFileId} and files.project = ${batches.project}
+        and files.deleted_at_ms is null))`;
 
-/** A NUL cannot be a parameter. */
 const hasPair = ([key, value]: [string, string]): SQL =>
-  key.includes("\0") || value.includes("\0")
-    ? sql`false`
-    : sql`${READABLE_METADATA} ->> ${key}::text = ${value}`;
+  sql`${READABLE_METADATA} ->> ${key}::text = ${value}`;
 
 interface Insertion extends BatchInsertion {
   readonly now: SQL;

@@ -7,6 +7,7 @@ import {
   type BatchFilter,
   type BatchInsertion,
   type BatchQuery,
+  isFindable,
   searchedText,
 } from "../batches.ts";
 import { type Page, pageOf } from "../page.ts";
@@ -42,8 +43,9 @@ const prepareStatements = (db: Db) => ({
 
 type Row = typeof batches.$inferSelect;
 
-function conditionsOf({ status, endpoint, model, ...filter }: BatchFilter): (SQL | undefined)[] {
-  const { createdAtOrAfterMs, metadata, search } = filter;
+function conditionsOf(filter: BatchFilter): (SQL | undefined)[] {
+  const { status, endpoint, model, createdAtOrAfterMs, metadata, search } = filter;
+  if (!isFindable(filter)) return [sql`false`];
   return [
     status === null ? undefined : eq(batches.status, status),
     endpoint === null ? undefined : eq(batches.endpoint, endpoint),
@@ -58,16 +60,13 @@ function conditionsOf({ status, endpoint, model, ...filter }: BatchFilter): (SQL
   ];
 }
 
-const hasText = (text: string | null): SQL =>
-  text === null
-    ? sql`false`
-    : sql`(instr(${batches.id}, ${text}) > 0
-        or exists (
-          select 1 from json_each(${batches.metadata}) as pair where instr(lower(pair.value), ${text}) > 0)
-        or exists (
-          select 1 from files
-          where files.id = ${batches.inputFileId} and files.project = ${batches.project}
-            and files.deleted_at_ms is null and instr(lower(files.filename), ${text}) > 0))`;
+const hasText = (text: string): SQL => sql`(instr(${batches.id}, ${text}) > 0
+    or exists (
+      select 1 from json_each(${batches.metadata}) as pair where instr(lower(pair.value), ${text}) > 0)
+    or exists (
+      select 1 from files
+      where files.id = ${batches.inputFileId} and files.project = ${batches.project}
+        and files.deleted_at_ms is null and instr(lower(files.filename), ${text}) > 0))`;
 
 interface Insertion extends BatchInsertion {
   readonly nowMs: number;
