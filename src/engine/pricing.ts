@@ -39,6 +39,11 @@ export class Pricing {
     this.#prices = prices;
   }
 
+  /** Forgets the names of projects that are deleted. */
+  forgetProjects(projects: readonly string[]): void {
+    for (const project of projects) this.#names.delete(project);
+  }
+
   /** Returns the price of a line that goes out now. */
   priceOf(model: string): Price | null {
     const rules = this.#prices();

@@ -11,7 +11,7 @@ import { fileLimits } from "../config/file-limits.ts";
 import { currentPrices } from "../config/prices.ts";
 import type { Config } from "../config/schema.ts";
 import { CapacitySharing } from "../engine/capacity-sharing.ts";
-import { Engine } from "../engine/engine.ts";
+import { Engine, type EngineOptions } from "../engine/engine.ts";
 import { Fleet } from "../engine/fleet.ts";
 import type { IntakeLimits } from "../engine/input-reading.ts";
 import { journalLimits } from "../engine/journal.ts";
@@ -70,8 +70,10 @@ export async function openWork(options: RuntimeOptions, closers: Closers) {
   const parts = openParts(options, { ...places, upstreams: fitted(config), closers });
   closers.add("projects", () => parts.projects.close());
   await parts.projects.start();
-  const engine = newEngine(parts, { role, closers });
-  const sharing = await startSharing(parts, engine, closers);
+  const prices = currentPrices(() => configNow().prices);
+  const pricing = new Pricing(prices);
+  const engine = newEngine(parts, { role, closers, prices, pricing });
+  const sharing = await startSharing(parts, engine, { closers, pricing });
   const drainGraceMs = config.engine.drain_grace_seconds * 1000;
   const drain = () => {
     const drained = [engine.drain(drainGraceMs), parts.deliveries.drain(drainGraceMs)];
@@ -204,9 +206,9 @@ const SHARED_FORECAST_TOLERANCE = 0.01;
 async function startSharing(
   parts: Parts,
   engine: Engine,
-  closers: Closers,
+  { closers, pricing }: { readonly closers: Closers; readonly pricing: Pricing },
 ): Promise<CapacitySharing> {
-  const { owner, store, upstreams, fleet, clock, log, configNow } = parts;
+  const { owner, store, upstreams, fleet, projects, clock, log, configNow } = parts;
   const limitOf = (target: string) =>
     configNow().upstreams.find(({ name }) => name === target)?.max_concurrency ?? null;
   const sharing = new CapacitySharing({
@@ -217,7 +219,12 @@ async function startSharing(
     clock,
     log,
     limitOf,
-    report: () => engine.view.report(),
+    report: () => {
+      // Another project may have the name later, and no other replica is to learn of this one any more.
+      upstreams.forgetProjects(projects.deleted);
+      pricing.forgetProjects(projects.deleted);
+      return engine.view.report();
+    },
     mayKeepHouse: () => !engine.isDraining,
     // No other process takes leases of SQLite over. A locked database must not stop requests that do not need it.
     renewLeasesIfLate: async () => {
@@ -229,14 +236,15 @@ async function startSharing(
   return sharing;
 }
 
+interface EngineSurroundings extends Pick<EngineOptions, "prices" | "pricing"> {
+  readonly role: Role;
+  readonly closers: Closers;
+}
+
 /** Ends its renewals after everything that needs them. */
-function newEngine(
-  parts: Parts,
-  { role, closers }: { readonly role: Role; readonly closers: Closers },
-): Engine {
+function newEngine(parts: Parts, { role, closers, prices, pricing }: EngineSurroundings): Engine {
   const { owner, store, blobs, intents, upstreams, fleet, memory } = parts;
   const { webhooks, deliveries, projects, clock, log, metrics, tracing, configNow } = parts;
-  const prices = currentPrices(() => configNow().prices);
   const engine = new Engine({
     owner,
     store,
@@ -256,7 +264,7 @@ function newEngine(
     rulesOf: rulesOfAll(parts),
     deletedProjects: () => projects.deleted,
     journalLimits: journalLimits(blobs.writeHints),
-    pricing: new Pricing(prices),
+    pricing,
     prices,
     stopGraceMs: configNow().engine.stop_grace_seconds * 1000,
     leaseTtlMs: configNow().engine.lease_seconds * 1000,

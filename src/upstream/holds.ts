@@ -178,6 +178,15 @@ export class Holds {
     this.notify();
   }
 
+  /** Forgets the requests of projects that are deleted: none of them would ever end a hold. */
+  forget(projects: readonly string[]): void {
+    if (projects.length === 0) return;
+    for (const kinds of [this.#breakers, this.#servedByKind]) {
+      for (const key of kinds.keys()) if (projects.includes(projectIn(key))) kinds.delete(key);
+    }
+    this.notify();
+  }
+
   /** Finds the circuit breaker of a kind. Most targets refuse nothing, so no key is made for them. */
   #find(kind: RequestKind): KindBreaker | null {
     return this.#breakers.size === 0 ? null : (this.#breakers.get(keyOf(kind)) ?? null);
@@ -196,6 +205,8 @@ function setLatest<Value>(map: Map<string, Value>, key: string, value: Value): v
   const [oldest] = map.keys();
   if (map.size > MAX_KINDS && oldest !== undefined) map.delete(oldest);
 }
+
+const projectIn = (key: string) => key.slice(0, key.indexOf("\n"));
 
 export const keyOf = ({ project, endpoint, model }: RequestKind) =>
   `${project}\n${endpoint}\n${model}`;

@@ -295,6 +295,8 @@ export interface Upstreams {
   report(nowMs: number): TargetReport[];
   /** Takes the latest reports of the replicas that run batches. */
   setPeers(peers: readonly PeerReport[], self: { owner: string; nowMs: number }): void;
+  /** Forgets which requests of projects that are deleted are held. */
+  forgetProjects(projects: readonly string[]): void;
   /** Sets the listener for circuits that open or close because of this process. */
   onCircuitChanged(listener: () => void): void;
   /** The route of a model at another replica; null when that one does not serve it. */

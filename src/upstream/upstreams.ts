@@ -100,6 +100,10 @@ class ConfiguredUpstreams implements Upstreams {
     }
   }
 
+  forgetProjects(projects: readonly string[]): void {
+    for (const { holds } of this.#targets.values()) holds.forget(projects);
+  }
+
   onCircuitChanged(listener: () => void): void {
     this.#onCircuitChanged = listener;
   }

@@ -47,6 +47,10 @@ test("a project that invents names of models gets a hundred, and takes none from
     expect.objectContaining({ price: null, requestCount: 150, outputTokens: 1_050 }),
   ]);
   expect(countOne(pricing, ["mine"], "b")).toMatchObject([{ model: "mine" }]);
+  expect(countOne(pricing, ["mine"], "a")).toMatchObject([{ model: "other" }]);
+  // A new project may have the name of a deleted one.
+  pricing.forgetProjects(["a"]);
+  expect(countOne(pricing, ["mine"], "a")).toMatchObject([{ model: "mine" }]);
 });
 
 test("a name that a database cannot store is counted under one that it can", () => {

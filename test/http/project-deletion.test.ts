@@ -308,6 +308,18 @@ describe.each([
         x_batchd: { from: { batch: ended, lines: "all", merge: true } },
       });
       await completed(retry);
+      // What the model server refuses for want of credit is held, which all servers know.
+      const refused = Array.from({ length: 5 }, async () => {
+        const messages = [{ role: "user", content: "[[status 402]]" }];
+        const body = JSON.stringify({ model: MARK, messages });
+        const headers = { authorization: `Bearer ${doomed}` };
+        const init = { method: "POST", headers, body };
+        return (await fetch(`${url}/v1/chat/completions`, init)).status;
+      });
+      expect(new Set(await Promise.all(refused))).toEqual(new Set([502]));
+      const held = async () =>
+        JSON.stringify((await ask(last.url, "admin/upstreams", {}, admin)).body);
+      await expect.poll(held, { interval: 200 }).toContain(MARK);
       upstream.hold();
       const sentBefore = upstream.total;
       const running = await batchOf(await store(doomed), { budget: "9" });
@@ -351,6 +363,7 @@ describe.each([
       }
       upstream.release();
       await expect.poll(left, { interval: 200 }).toEqual([]);
+      await expect.poll(held, { interval: 200 }).not.toContain(MARK);
       await expect.poll(() => blobsIn(place).length, { interval: 200 }).toBe(before);
       expect(bytesBelow(join(place.dataDir, "blobs")).includes(MARK)).toBe(false);
       expect((await ask(url, `files/${survivor}`, {}, kept)).status).toBe(200);
