@@ -45,6 +45,7 @@ const TABLES = [
   "api_keys",
   "key_requirement",
   "model_usage",
+  "usage_sums",
   "signing_keys",
   "projects",
   "interactive_slots",

@@ -1,10 +1,12 @@
 import { sql } from "drizzle-orm";
 import { describe, expect, test } from "vitest";
 import { newDeliveryId } from "../../src/batch/delivery.ts";
+import type { ModelUsage } from "../../src/batch/model-usage.ts";
 import { amountOf } from "../../src/batch/price.ts";
 import { NO_SPENDING } from "../../src/batch/spending.ts";
 import { systemClock } from "../../src/clock.ts";
 import { IdempotencyKeyLost } from "../../src/store/idempotency.ts";
+import type { ChunkLease } from "../../src/store/leases.ts";
 import { Database } from "../../src/store/postgres/database.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { query } from "../support/postgres.ts";
@@ -13,6 +15,7 @@ import {
   anAnnouncement,
   aReceipt,
   aResult,
+  aSegment,
   claimBy,
   claimChunk,
   claimToFinalize,
@@ -253,6 +256,75 @@ function testBudgets(): void {
   });
 }
 
+/** An answer at each of two prices, in an order that a batch may have for itself. */
+const atTwoPrices = (isTurned: boolean): ModelUsage[] => {
+  const used = ["1", "2"].map(
+    (input): ModelUsage => ({
+      model: `model-${input}`,
+      day: new Date(NOW_MS).toISOString().slice(0, 10),
+      requestCount: 1,
+      inputTokens: 10,
+      cachedTokens: 0,
+      outputTokens: 0,
+      price: { currency: "USD", per: 1, input, cachedInput: "0", output: "0", perRequest: "0" },
+    }),
+  );
+  return isTurned ? used.toReversed() : used;
+};
+
+function testUsageSums(): void {
+  test("200 segments that two replicas commit at once are in the sums of their project, without a deadlock", async () => {
+    const url = await postgres!.createDatabase();
+    await using one = await openStore(url);
+    await using other = await openStore(url);
+    // Commits that lock the sums in different orders meet.
+    await query(
+      url,
+      `create function linger() returns trigger language plpgsql as
+         $$ begin perform pg_sleep(0.01); return null; end $$;
+       create trigger linger after insert or update on usage_sums for each row execute function linger()`,
+    );
+    const leases: ChunkLease[] = [];
+    for (let n = 0; n < 20; n++) {
+      await startBatch(one);
+      leases.push((await claimChunk(one)).lease);
+    }
+    const commits = Array.from({ length: 200 }, async (_, n) => {
+      const segment = aSegment({ modelUsage: atTwoPrices(n % 3 === 0) });
+      const store = n % 2 === 0 ? one : other;
+      const isCounted = await store.recordSegmentIfLeased(leases[n % leases.length]!, segment);
+      const quotas = { tokensPerDay: 4_000, costPerMonth: null };
+      const spending = { inFlight: NO_SPENDING, needed: NO_SPENDING, wanted: NO_SPENDING };
+      await store.reserveIfLeased(leases[n % 20]!, { project: PROJECT, quotas, ...spending });
+      return isCounted;
+    });
+    expect(new Set(await Promise.all(commits))).toEqual(new Set([true]));
+    const sumsIn = (table: string) =>
+      query(
+        url,
+        `select day, price, sum(request_count)::int as requests, sum(input_tokens)::int as tokens
+         from ${table} group by day, price order by price`,
+      );
+    const sums = await sumsIn("usage_sums");
+    expect(sums).toMatchObject([
+      { requests: 200, tokens: 2_000 },
+      { requests: 200, tokens: 2_000 },
+    ]);
+    expect(sums).toEqual(await sumsIn("model_usage"));
+    const [row] = await query(
+      url,
+      "select deadlocks::int from pg_stat_database where datname = current_database()",
+    );
+    expect(row).toEqual({ deadlocks: 0 });
+    // All tokens of the day are used up, and a decision knows it.
+    const quotas = { tokensPerDay: 4_000, costPerMonth: null };
+    const line = { tokens: 1, cost: 0n };
+    const asked = { inFlight: NO_SPENDING, needed: line, wanted: line };
+    const decision = other.reserveIfLeased(leases[0]!, { project: PROJECT, quotas, ...asked });
+    expect(await decision).toMatchObject({ kind: "exhausted", reason: "tokens_per_day" });
+  });
+}
+
 function testWebhookClaims(): void {
   test("claims of deliveries to a webhook whose commits overlap take no more than may be under way", async () => {
     const url = await postgres!.createDatabase();
@@ -286,4 +358,5 @@ describe.skipIf(postgres === null)("on PostgreSQL", () => {
   describe("intents", testIntents);
   describe("renewals", testRenewals);
   describe("budgets", testBudgets);
+  describe("sums of usage", testUsageSums);
 });

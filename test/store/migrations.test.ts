@@ -16,6 +16,8 @@ test("no migration of PostgreSQL takes anything from the version before, unless 
 test.each([
   'CREATE TABLE "moods" ("id" text NOT NULL);\n--> statement-breakpoint\nALTER TABLE "moods" ADD CONSTRAINT "x" FOREIGN KEY ("id") REFERENCES "a"("id");',
   'CREATE INDEX "moods_by_id" ON "batches" USING btree ("id");',
+  'CREATE FUNCTION "sigh"() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;',
+  'CREATE TRIGGER "sighs" AFTER INSERT ON "batches" FOR EACH ROW EXECUTE FUNCTION "sigh"();',
   'ALTER TABLE "batches" ADD COLUMN "mood" text;',
   `ALTER TABLE "batches" ADD COLUMN "mood" text DEFAULT 'calm' NOT NULL;`,
 ])("an expansion is let through: %s", (sql) => {
@@ -25,6 +27,7 @@ test.each([
 test.each([
   'ALTER TABLE "batches" DROP COLUMN "model";',
   'DROP TABLE "batches";',
+  'CREATE TRIGGER "sighs" BEFORE INSERT ON "batches" FOR EACH ROW EXECUTE FUNCTION "sigh"();',
   'ALTER TABLE "batches" RENAME COLUMN "model" TO "mood";',
   'ALTER TABLE "batches" ADD COLUMN "mood" text NOT NULL;',
   'ALTER TABLE "batches" ALTER COLUMN "model" SET NOT NULL;',

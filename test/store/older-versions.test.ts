@@ -2,14 +2,17 @@
  * What versions of batchd may run beside see of the work of this one. They have the claims of their time, which cannot change any
  * more.
  */
+import { cpSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { Client } from "pg";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { BatchId } from "../../src/batch/batch.ts";
 import { systemClock } from "../../src/clock.ts";
+import { MIGRATIONS_DIR, migrate } from "../../src/store/postgres/migrations.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
 import type { Store } from "../../src/store/store.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { sharePostgres } from "../support/postgres.ts";
+import { query, sharePostgres } from "../support/postgres.ts";
 import {
   aBatch,
   aPlan,
@@ -19,6 +22,7 @@ import {
   insertBatch,
   NO_RESULT,
   PROJECT,
+  temporaryFolder,
 } from "../support/store-builders.ts";
 
 const postgres = forAllTests(await sharePostgres("claims of older versions"));
@@ -125,3 +129,51 @@ describe.skipIf(postgres === null)("a replica of an older version passes over", 
     expect(await claimable()).toEqual([batch.id]);
   });
 });
+
+/** The migrations of the versions before the sums of usage. */
+function migrationsBeforeSums(folder: string): string {
+  cpSync(MIGRATIONS_DIR, folder, { recursive: true });
+  const path = join(folder, "meta/_journal.json");
+  const journal = JSON.parse(readFileSync(path, "utf8")) as { entries: { tag: string }[] };
+  const until = journal.entries.findIndex(({ tag }) => tag.includes("usage_sums"));
+  writeFileSync(path, JSON.stringify({ ...journal, entries: journal.entries.slice(0, until) }));
+  return folder;
+}
+
+const usedBy = (batch: string, price: string, tokens: number) => `
+  insert into model_usage (batch_id, project, model, day, price, request_count, input_tokens)
+  values ('batch_${batch}', 'p', 'm', '2026-01-05', '${price}', 1, ${tokens})
+  on conflict (batch_id, model, day, price) do update
+  set request_count = model_usage.request_count + 1, input_tokens = model_usage.input_tokens + ${tokens}`;
+
+test.skipIf(postgres === null)(
+  "the sums of usage have what older versions have counted, before and beside this one",
+  async () => {
+    using folder = temporaryFolder("batchd-before-sums-");
+    const url = await postgres!.createEmptyDatabase();
+    const connection = { connectionString: url };
+    const clock = systemClock;
+    const migrationsDir = migrationsBeforeSums(folder.path);
+    await migrate({ connection, migrationsDir, clock });
+    for (const batch of ["a", "b", "c"]) await query(url, usedBy(batch, "x", 10));
+    await migrate({ connection, migrationsDir: MIGRATIONS_DIR, clock });
+    const sums = () =>
+      query(
+        url,
+        `select price, sum(request_count)::int as requests, sum(input_tokens)::int as tokens from usage_sums
+         where project = 'p' and day = '2026-01-05' group by price order by price`,
+      );
+    expect(await sums()).toEqual([{ price: "x", requests: 3, tokens: 30 }]);
+    await query(url, usedBy("a", "x", 5));
+    await query(url, usedBy("d", "y", 7));
+    expect(await sums()).toEqual([
+      { price: "x", requests: 4, tokens: 35 },
+      { price: "y", requests: 1, tokens: 7 },
+    ]);
+    await query(url, "delete from model_usage where batch_id in ('batch_b', 'batch_d')");
+    expect(await sums()).toEqual([
+      { price: "x", requests: 3, tokens: 25 },
+      { price: "y", requests: 0, tokens: 0 },
+    ]);
+  },
+);

@@ -3,7 +3,16 @@
 const FORGET_NEWEST =
   "delete from __drizzle_migrations where rowid = (select max(rowid) from __drizzle_migrations);";
 
+const BEFORE_SHOWN = `
+  drop index batches_shown;
+  drop index batches_shown_to_finalize;
+  drop index batches_shown_open;
+  drop index files_deleted_by_project;
+  create index batches_to_finalize on batches (project, sequence);
+  ${FORGET_NEWEST}`;
+
 const BEFORE_TURNS = `
+  ${BEFORE_SHOWN}
   drop index batches_open_by_project;
   drop index deliveries_by_batch;
   drop index deliveries_by_webhook;

@@ -1,16 +1,21 @@
 /**
  * Finds the statements of a migration that the version before cannot live with. Replicas of two versions run side by side
- * during an upgrade. So a migration may only add tables, columns with a default or without a value, and indexes. What takes
- * something away waits for a later version, in a migration whose name says `contract`.
+ * during an upgrade. So a migration may only add tables, columns with a default or without a value, indexes, and triggers that
+ * run after a change. What takes something away waits for a later version, in a migration whose name says `contract`.
  */
 
 const CREATED_TABLE = /^create table (?:if not exists )?"?(\w+)"?/i;
 const CREATED_INDEX = /^create index /i;
 const CHANGED_TABLE = /^(?:alter table|insert into|create unique index .+? on) "?(\w+)"?/i;
+/** A function and a trigger that keep a new table in step with what older versions write. */
+const CREATED_FUNCTION = /^create function /i;
+const CREATED_TRIGGER = /^create trigger \S+ after /i;
 const ADDED_COLUMN = /^alter table "?\w+"? add column /i;
 const UNIQUE = /\bunique\b/i;
 const NOT_NULL = /\bnot null\b/i;
 const FILLED = /\b(?:default|generated)\b/i;
+
+const EXPANSIONS = [CREATED_TABLE, CREATED_INDEX, CREATED_FUNCTION, CREATED_TRIGGER];
 
 const isExpandingColumn = (statement: string): boolean =>
   ADDED_COLUMN.test(statement) &&
@@ -24,7 +29,7 @@ export function contractions(sql: string): string[] {
     .filter((statement) => statement !== "");
   const created = new Set(statements.flatMap((each) => CREATED_TABLE.exec(each)?.[1] ?? []));
   return statements.filter((statement) => {
-    if (CREATED_TABLE.test(statement) || CREATED_INDEX.test(statement)) return false;
+    if (EXPANSIONS.some((expansion) => expansion.test(statement))) return false;
     // No older version writes to a table that is created here.
     if (created.has(CHANGED_TABLE.exec(statement)?.[1] ?? "")) return false;
     return !isExpandingColumn(statement);

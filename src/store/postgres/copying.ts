@@ -32,7 +32,7 @@ import {
   slotShares,
   webhookDeliveries,
 } from "./schema.ts";
-import { modelUsage } from "./usage-schema.ts";
+import { modelUsage, usageSums } from "./usage-schema.ts";
 
 const TABLES = {
   files,
@@ -140,7 +140,7 @@ export class PostgresCopying implements CopyStore {
   }
 
   async deleteRows(): Promise<void> {
-    const tables = [...Object.values(TABLES), blobIntents, replicas, slotShares];
+    const tables = [...Object.values(TABLES), usageSums, blobIntents, replicas, slotShares];
     await this.#db.change((db) =>
       db.execute(
         sql`truncate ${sql.join(

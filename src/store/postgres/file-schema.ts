@@ -47,6 +47,8 @@ export const files = pgTable(
     index("files_listed").on(file.project, file.sequence).where(isListed),
     index("files_listed_by_purpose").on(file.project, file.purpose, file.sequence).where(isListed),
     index("files_deleted").on(file.sequence).where(isDeleted),
+    index("files_deleted_by_project").on(file.project).where(isDeleted),
+    index("files_stored").on(file.project, file.bytes).where(isListed),
     index("files_that_may_expire").on(file.expiresAtMs).where(isFileThatMayExpire),
     check("file_bytes_not_negative", sql`bytes >= 0`),
   ],

@@ -8,7 +8,7 @@ import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import { batchFromRow, fileFromRow } from "../rows.ts";
 import type { BatchFailure } from "../validation.ts";
 import type { Announcement } from "../webhook-deliveries.ts";
-import { isEnding, isListed, isOpenChunk, statusIn } from "./conditions.ts";
+import { isEndingShown, isOpenChunk, statusIn } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { settleDeliveries } from "./deliveries.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";
@@ -34,7 +34,7 @@ import { insertWebhookDeliveries } from "./webhook-deliveries.ts";
 /** Finds the first batch without an open chunk of the first eligible project. */
 const firstEnded = (isEligible: SQL, now: SQL): SQL => sql`(
   select sequence from batches as ending
-  where ${isEnding} and ${isListed} and ${isFreeBatch(now)} and ${isEligible} and not exists (
+  where ${isEndingShown} and ${isFreeBatch(now)} and ${isEligible} and not exists (
     select 1 from chunks where batch_id = ending.id and ${isOpenChunk})
   order by project, sequence limit 1 for update skip locked)`;
 

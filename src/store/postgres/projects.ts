@@ -18,7 +18,7 @@ import { sendNudge } from "./nudges.ts";
 import { lockKeys } from "./project-locks.ts";
 import { batches, forecasts } from "./schema.ts";
 import { leaveTombstones, placeOf } from "./tombstones.ts";
-import { modelUsage, reservations } from "./usage-schema.ts";
+import { modelUsage, reservations, usageSums } from "./usage-schema.ts";
 
 const PAGE_BATCHES = 50;
 /** One statement changes so many rows. */
@@ -33,6 +33,7 @@ type Purged =
   | typeof requestCounts
   | typeof reservations
   | typeof tombstones
+  | typeof usageSums
   | typeof uploads;
 
 export class PostgresProjects {
@@ -158,7 +159,7 @@ export class PostgresProjects {
     const left = await this.#db.read((db) => countLeft(db, name));
     if (left > 0) return left;
     // Nothing adds to them once the last batch is gone.
-    for (const table of [modelUsage, reservations, tombstones]) {
+    for (const table of [modelUsage, usageSums, reservations, tombstones]) {
       await this.#delete(table, and(eq(table.project, name), isDeleting(name)));
     }
     return this.#db.transaction(async (db) => {

@@ -41,7 +41,8 @@ const named = (column: string): SQL => sql.identifier(column) as unknown as SQL;
 export type Added = "counted" | "known" | "not_held";
 
 /**
- * Adds a segment in one statement. `held` gives the chunk of the segment, as `batch_id` and `number`, or nothing. A segment
+ * Adds a segment in one statement. Its usage has one order, in which the triggers lock the sums: in different orders two batches
+ * could cause a deadlock. `held` gives the chunk of the segment, as `batch_id` and `number`, or nothing. A segment
  * that has its row already is not counted again.
  */
 export async function addSegment(db: Db, held: SQL, entry: SegmentEntry): Promise<Added> {
@@ -70,6 +71,7 @@ export async function addSegment(db: Db, held: SQL, entry: SegmentEntry): Promis
     used as (
       insert into model_usage (batch_id, project, ${USAGE_COLUMNS})
       select counted.id, counted.project, ${USAGE_COLUMNS} from counted, ${usageIn(sql`${stored}::json`)}
+      order by day, price
       on conflict (batch_id, model, day, price) do update set ${listed(
         USAGE_SUMS.map((sum) => sql`${sum} = model_usage.${sum} + excluded.${sum}`),
       )})

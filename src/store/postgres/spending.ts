@@ -27,9 +27,10 @@ import { isHeldChunk } from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
 import { lockSpending } from "./project-locks.ts";
 import { batches, chunks } from "./schema.ts";
-import { modelUsage, reservations } from "./usage-schema.ts";
+import { modelUsage, reservations, usageSums } from "./usage-schema.ts";
 
-const sum = (column: SQL | typeof modelUsage.inputTokens) => sql`sum(${column})`.mapWith(Number);
+const sum = (column: typeof modelUsage.inputTokens | typeof usageSums.inputTokens) =>
+  sql`sum(${column})`.mapWith(Number);
 
 const PAUSE_COLUMNS = {
   sequence: batches.sequence,
@@ -73,7 +74,7 @@ export class PostgresSpending {
       const bounds = boundsOf(lease, quotas, {
         ...held,
         ...(await usedBy(db, project, quotas, now)),
-        ofBatch: held.budget === null ? [] : await sumsOf(db, isOfBatch),
+        ofBatch: held.budget === null ? [] : await sumsOf(db, modelUsage, isOfBatch),
         reserved,
       });
       const grant = grantOf(bounds, request);
@@ -125,41 +126,39 @@ async function findHeld(db: Db, lease: ChunkLease) {
 async function usedBy(db: Db, project: string, quotas: SpendingQuotas, now: SQL) {
   const { rows } = await db.execute<{ now: string }>(sql`select ${now} as now`);
   const today = dayOf(Number(rows[0]?.now));
-  const isOfProject = eq(modelUsage.project, project);
   const { tokensPerDay, costPerMonth } = quotas;
   const month = monthOf(today);
+  const isOfMonth = sql`project = ${project} and day between ${`${month}-01`} and ${`${month}-31`}`;
   return {
     tokensToday: tokensPerDay === null ? 0 : await tokensOf(db, project, today),
-    ofMonth:
-      costPerMonth === null
-        ? []
-        : await sumsOf(
-            db,
-            and(isOfProject, sql`day between ${`${month}-01`} and ${`${month}-31`}`),
-          ),
+    ofMonth: costPerMonth === null ? [] : await sumsOf(db, usageSums, isOfMonth),
   };
 }
 
 async function tokensOf(db: Db, project: string, day: string): Promise<number> {
   const [found] = await db
     .select({ tokens: sql`coalesce(sum(input_tokens + output_tokens), 0)`.mapWith(Number) })
-    .from(modelUsage)
-    .where(and(eq(modelUsage.project, project), eq(modelUsage.day, day)));
+    .from(usageSums)
+    .where(and(eq(usageSums.project, project), eq(usageSums.day, day)));
   return found?.tokens ?? 0;
 }
 
-const sumsOf = (db: Db, isCounted: SQL | undefined): Promise<PricedSum[]> =>
+const sumsOf = (
+  db: Db,
+  table: typeof modelUsage | typeof usageSums,
+  isCounted: SQL | undefined,
+): Promise<PricedSum[]> =>
   db
     .select({
-      price: modelUsage.price,
-      requestCount: sum(modelUsage.requestCount),
-      inputTokens: sum(modelUsage.inputTokens),
-      cachedTokens: sum(modelUsage.cachedTokens),
-      outputTokens: sum(modelUsage.outputTokens),
+      price: table.price,
+      requestCount: sum(table.requestCount),
+      inputTokens: sum(table.inputTokens),
+      cachedTokens: sum(table.cachedTokens),
+      outputTokens: sum(table.outputTokens),
     })
-    .from(modelUsage)
+    .from(table)
     .where(isCounted)
-    .groupBy(modelUsage.price);
+    .groupBy(table.price);
 
 /**
  * Ends the leases of other workers of the project that ran out. A worker that was away still holds such a lease, and could

@@ -30,6 +30,29 @@ export const modelUsage = pgTable(
 );
 
 /**
+ * The sums of `model_usage` by project, day and price, kept by triggers, as replicas of an older version write without knowing
+ * this table. Each reservation of a project with a quota asks for them, and a month of `model_usage` may have 300,000 rows.
+ *
+ * A batch adds to one of several stripes, drawn from its id. All batches of a project would else wait for one row, whose
+ * lock lasts until the commit.
+ */
+export const usageSums = pgTable(
+  "usage_sums",
+  {
+    sequence: sequence(),
+    project: text("project").notNull(),
+    day: text("day").notNull(),
+    price: text("price").notNull(),
+    stripe: integer("stripe").notNull(),
+    requestCount: count("request_count"),
+    inputTokens: count("input_tokens"),
+    cachedTokens: count("cached_tokens"),
+    outputTokens: count("output_tokens"),
+  },
+  (sums) => [unique("usage_sums_key").on(sums.project, sums.day, sums.price, sums.stripe)],
+);
+
+/**
  * What the lines under way in a chunk may use, where their batch has a budget or their project a quota. A row counts while
  * its epoch holds the chunk.
  */

@@ -54,6 +54,8 @@ export const isOpenChunk = sql.raw("closed_at_ms is null");
 export const isListed = sql.raw("deleted_at_ms is null");
 /** Such a file or batch is gone for clients, and its rows and bytes are about to be. */
 export const isDeleted = sql.raw("deleted_at_ms is not null");
+export const isOpenShown = sql`${isOpenBatch} and ${isListed}`;
+export const isEndingShown = sql`${isEnding} and ${isListed}`;
 export const isFileThatMayExpire = sql`${isListed} and expires_at_ms is not null`;
 export const isPendingUpload = uploadStatusIn("pending");
 /** The delivery has not ended. */

@@ -9,7 +9,7 @@ import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import { batchFromRow, fileFromRow } from "../rows.ts";
 import type { BatchFailure } from "../validation.ts";
 import type { Announcement } from "../webhook-deliveries.ts";
-import { isEnding, isListed, isOpenChunk, statusIn } from "./conditions.ts";
+import { isEndingShown, isOpenChunk, statusIn } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { settleDeliveries } from "./deliveries.ts";
 import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
@@ -28,8 +28,8 @@ const SEGMENT_PAGE = 1_000;
 
 /** Finds the first batch without an open chunk of the first project that `isEligible`. */
 const firstEnded = (isEligible: SQL): SQL => sql`(
-  select sequence from batches as ending indexed by batches_to_finalize
-  where ${isEnding} and ${isListed} and ${isFree} and ${isEligible} and not exists (
+  select sequence from batches as ending indexed by batches_shown_to_finalize
+  where ${isEndingShown} and ${isFree} and ${isEligible} and not exists (
     select 1 from chunks where batch_id = ending.id and ${isOpenChunk})
   order by project, sequence limit 1)`;
 
