@@ -16,10 +16,10 @@ import { type Page, pageOf } from "../page.ts";
 import { QuotaExceeded } from "../quotas.ts";
 import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { boundsSpending } from "../spending.ts";
-import { isListed, isOpenBatch, linesToSend, mayExpire } from "./conditions.ts";
+import { isListed, isOpenBatch, isOpenShown, linesToSend, mayExpire } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { insertWaitingDeliveries } from "./deliveries.ts";
-import { and, desc, eq, gte, lt, type SQL, sql } from "./drizzle.ts";
+import { and, desc, eq, gte, inArray, lt, type SQL, sql } from "./drizzle.ts";
 import type { PostgresIdempotency } from "./idempotency.ts";
 import { HIDDEN_FROM_OLDER } from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
@@ -31,7 +31,7 @@ import { placeOf } from "./tombstones.ts";
 
 async function assertRoom(db: Db, project: string, limit: number | null): Promise<void> {
   if (limit === null) return;
-  const open = and(eq(batches.project, project), isOpenBatch, isListed);
+  const open = and(eq(batches.project, project), isOpenShown);
   if ((await db.$count(batches, open)) >= limit) throw new QuotaExceeded("open_batches", limit);
 }
 
@@ -45,15 +45,26 @@ const readBatches = (db: Db, condition: SQL | undefined, limit: number): Promise
     .orderBy(desc(batches.sequence))
     .limit(limit);
 
-/** Finds the last batch of a step, in the index alone; undefined in the last step. */
-async function findStep(db: Db, project: string, before: number): Promise<number | undefined> {
-  const [last] = await db
+interface Step {
+  readonly project: string;
+  readonly before: number;
+}
+
+/**
+ * Finds the batches of a list before a place, in an index alone. PostgreSQL would else read its way through all batches of
+ * the database, where most of a project are deleted.
+ */
+const shownBefore = (db: Db, { project, before }: Step, limit: number) =>
+  db
     .select({ sequence: batches.sequence })
     .from(batches)
-    .where(and(eq(batches.project, project), lt(batches.sequence, before)))
+    .where(and(eq(batches.project, project), lt(batches.sequence, before), isListed))
     .orderBy(desc(batches.sequence))
-    .limit(1)
-    .offset(FILTER_STEP - 1);
+    .limit(limit);
+
+/** Finds the last batch of a step; undefined in the last step. */
+async function findStepEnd(db: Db, step: Step): Promise<number | undefined> {
+  const [last] = await shownBefore(db, step, 1).offset(FILTER_STEP - 1);
   return last?.sequence;
 }
 
@@ -156,16 +167,19 @@ export class PostgresBatches {
         if (place === null) return null;
         before = place;
       }
-      const ofProject = eq(batches.project, project);
       if (filter === undefined) {
-        const isBefore = and(ofProject, lt(batches.sequence, before));
-        return pageOf(await readBatches(db, isBefore, limit + 1), limit, batchFromRow);
+        const next = shownBefore(db, { project, before }, limit + 1);
+        const rows = await readBatches(db, inArray(batches.sequence, next), limit + 1);
+        return pageOf(rows, limit, batchFromRow);
       }
       const found: Row[] = [];
-      for (let last: number | undefined; ; ) {
-        last = await findStep(db, project, before);
-        const inStep = and(lt(batches.sequence, before), gte(batches.sequence, last ?? 0));
-        const matches = and(ofProject, inStep, ...conditionsOf(filter));
+      for (;;) {
+        const step = { project, before };
+        const last = await findStepEnd(db, step);
+        const isShown = inArray(batches.sequence, shownBefore(db, step, FILTER_STEP));
+        // Batches may have been deleted since, and the step goes further then.
+        const isInStep = gte(batches.sequence, last ?? 0);
+        const matches = and(isShown, isInStep, ...conditionsOf(filter));
         found.push(...(await readBatches(db, matches, limit + 1 - found.length)));
         if (last === undefined || found.length > limit) return pageOf(found, limit, batchFromRow);
         before = last;

@@ -14,7 +14,7 @@ import { type Page, pageOf } from "../page.ts";
 import { QuotaExceeded } from "../quotas.ts";
 import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { boundsSpending } from "../spending.ts";
-import { isListed, isOpenBatch, mayExpire } from "./conditions.ts";
+import { isListed, isOpenShown, mayExpire } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { insertWaitingDeliveries } from "./deliveries.ts";
 import { and, desc, eq, gte, lt, placeholder, type SQL, sql } from "./drizzle.ts";
@@ -33,7 +33,11 @@ const prepareStatements = (db: Db) => ({
     .select({ sequence: batches.sequence })
     .from(batches)
     .where(
-      and(eq(batches.project, placeholder("project")), lt(batches.sequence, placeholder("before"))),
+      and(
+        eq(batches.project, placeholder("project")),
+        lt(batches.sequence, placeholder("before")),
+        isListed,
+      ),
     )
     .orderBy(desc(batches.sequence))
     .limit(1)
@@ -96,12 +100,12 @@ export class SqliteBatches {
     if (receipt !== undefined) this.#idempotency.record(receipt);
   }
 
-  /** Without this index, each new batch would read all that the project has ever had, or what all projects have open. */
+  /** Without this index, each new batch would read all that the project has ever had, or the rows of all that it has open. */
   #assertRoom(project: string, limit: number | null): void {
     if (limit === null) return;
     const open = this.#db.get<{ count: number }>(sql`
-      select count(*) as count from batches indexed by batches_open_by_project
-      where project = ${project} and ${isOpenBatch} and ${isListed}`);
+      select count(*) as count from batches indexed by batches_shown_open
+      where project = ${project} and ${isOpenShown}`);
     if (open.count >= limit) throw new QuotaExceeded("open_batches", limit);
   }
 
