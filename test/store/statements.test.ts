@@ -2,12 +2,14 @@ import { Client } from "pg";
 import { describe, expect, test } from "vitest";
 import type { Batch } from "../../src/batch/batch.ts";
 import { destinationOf, newDeliveryId } from "../../src/batch/delivery.ts";
+import { NO_SPENDING } from "../../src/batch/spending.ts";
 import { systemClock } from "../../src/clock.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { linesInWindows, startLines } from "../support/journals.ts";
 import { startPostgres } from "../support/postgres.ts";
 import {
+  aBatch,
   anAnnouncement,
   aResult,
   aSegment,
@@ -80,8 +82,8 @@ const dueDelivery = () => ({
   busyProjects: ["busy"],
 });
 
-/** Makes many rows of the only one. */
-async function multiply(query: Query, table: string, count: number): Promise<void> {
+/** Makes many rows of the only one, or of the one that is meant. */
+async function multiply(query: Query, table: string, count: number, which = ""): Promise<void> {
   const { rows } = await query(
     `select string_agg(quote_ident(column_name), ', ') as columns from information_schema.columns
      where table_name = '${table}' and column_name not in ('sequence', 'id')`,
@@ -89,7 +91,7 @@ async function multiply(query: Query, table: string, count: number): Promise<voi
   const columns = String(rows[0]?.["columns"]);
   await query(
     `insert into ${table} (id, ${columns})
-     select id || '-' || n, ${columns} from ${table}, generate_series(1, ${count}) as n`,
+     select id || '-' || n, ${columns} from ${table}, generate_series(1, ${count}) as n ${which}`,
   );
 }
 
@@ -189,6 +191,47 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
     for (const look of looks) {
       const { pages } = await counted.countOf(look);
       expect([String(look), pages < 25]).toEqual([String(look), true]);
+    }
+  });
+
+  test("read a few pages for lists, claims and quotas, however many batches are deleted, open or have used something", async () => {
+    await using counted = await openCounted();
+    const { store, query } = counted;
+    const { batch } = await finalizingBatch(store);
+    await multiply(query, "batches", 5_000);
+    await query("update batches set deleted_at_ms = 1, project = 'gone'");
+    await startBatch(store);
+    const { lease } = await claimChunk(store);
+    await multiply(query, "batches", 5_000, "where deleted_at_ms is null");
+    await query(
+      `insert into model_usage (batch_id, project, model, day, price, request_count, input_tokens)
+       select 'batch_' || n, '${batch.project}', 'm', '2026-01-' || lpad((1 + n % 28)::text, 2, '0'), '', 1, 1
+       from generate_series(1, 10000) as n`,
+    );
+    await query(
+      `insert into files (id, project, purpose, filename, bytes, sha256, blob_key, created_at_ms)
+       select 'file-' || n, '${batch.project}', 'batch', 'a', 1, '', 'files/' || n, 1 from generate_series(1, 5000) as n`,
+    );
+    await query(
+      "update files set deleted_at_ms = 1 where id in (select id from files order by id desc limit 100)",
+    );
+    await query("vacuum analyze");
+    const page = { project: batch.project, limit: 20, after: null };
+    const quotas = { tokensPerDay: 1_000_000, costPerMonth: "1000" };
+    const reservation = { inFlight: NO_SPENDING, needed: NO_SPENDING, wanted: NO_SPENDING };
+    const looks: [number, () => Promise<unknown>][] = [
+      [50, () => store.listBatches({ ...page, project: "gone" })],
+      [100, () => store.listBatches(page)],
+      [25, () => store.claimBatchToFinalize(claimBy("worker"))],
+      [250, () => store.reserveIfLeased(lease, { project: batch.project, quotas, ...reservation })],
+      [250, () => store.insertBatch(aBatch(), { quotas: { ...quotas, openBatches: 100_000 } })],
+      // Each of the 100 deleted files is looked up at five places.
+      [1_200, () => store.sumStored(batch.project)],
+      [1_200, () => store.listUnusedFiles(10)],
+    ];
+    for (const [limit, look] of looks) {
+      const { pages } = await counted.countOf(look);
+      expect([String(look), pages < limit]).toEqual([String(look), true]);
     }
   });
 

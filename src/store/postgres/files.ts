@@ -110,14 +110,7 @@ export class PostgresFiles {
    * not count: its claimer will find the file deleted.
    */
   async listUnused(limit: number, after?: FileId): Promise<StoredFile[]> {
-    const isRead = sql`(exists (
-      select 1 from batches
-      where input_file_id = files.id and batches.project = files.project and ${isOpenBatch}
-        and (not (${statusIn("validating")}) or ${isHeld}))
-      or exists (select 1 from batches where merged_output_file_id = files.id and ${isOpenMerged})
-      or exists (select 1 from batches where merged_error_file_id = files.id and ${isOpenMerged})
-      or exists (select 1 from batch_deliveries where output_file_id = files.id and ${isOpenDelivery})
-      or exists (select 1 from batch_deliveries where error_file_id = files.id and ${isOpenDelivery}))`;
+    const isRead = isReadBy(sql`${isOpenBatch} and (not (${statusIn("validating")}) or ${isHeld})`);
     const rows = await this.#db.read((db) =>
       db
         .select()
@@ -153,18 +146,27 @@ export async function insertFile(db: Db, file: StoredFile, quotas?: FileQuotas):
 }
 
 /**
- * The ids of the files that open batches and deliveries of a project read: of these, a deleted one keeps its bytes. A batch
- * that waits for its validation counts, too, as its input is gone in a moment.
+ * Whether a row names the file in this column. It is no `exists`: where 100,000 open batches have one input, PostgreSQL expects
+ * to meet a match soon in the whole table, and reads all of it for each file without one. This order leads through the index.
  */
-const readBy = (project: string): SQL => sql`
-  select input_file_id from batches where ${isOpenBatch} and batches.project = ${project}
-  union all select merged_output_file_id from batches where ${isOpenMerged} and batches.project = ${project}
-  union all select merged_error_file_id from batches where ${isOpenMerged} and batches.project = ${project}
-  union all select output_file_id from batch_deliveries where ${isOpenDelivery}
-  union all select error_file_id from batch_deliveries where ${isOpenDelivery}`;
+const isNamedIn = (table: string, column: string, condition: SQL): SQL => {
+  const [from, name] = [sql.identifier(table), sql.identifier(column)];
+  return sql`coalesce((
+    select true from ${from} where ${name} between files.id and files.id and ${condition}
+    order by ${name} limit 1), false)`;
+};
+
+/** The condition on a file that a delivery reads it, or a batch that is such a reader of its input. */
+const isReadBy = (isReader: SQL): SQL => sql`(
+  ${isNamedIn("batches", "input_file_id", sql`batches.project = files.project and ${isReader}`)}
+  or ${isNamedIn("batches", "merged_output_file_id", isOpenMerged)}
+  or ${isNamedIn("batches", "merged_error_file_id", isOpenMerged)}
+  or ${isNamedIn("batch_deliveries", "output_file_id", isOpenDelivery)}
+  or ${isNamedIn("batch_deliveries", "error_file_id", isOpenDelivery)})`;
 
 /**
- * Sums up what a project has stored. A caller that relies on it has locked its lists. Deleted files that are still read are among the bytes.
+ * Sums up what a project has stored. A caller that relies on it has locked its lists. Deleted files that are still read are among the bytes,
+ * also those of a batch that waits for its validation.
  */
 export async function storedBy(db: Db, project: string): Promise<StoredSums> {
   const { rows } = await db.execute<{ files: string; bytes: string }>(sql`
@@ -173,7 +175,7 @@ export async function storedBy(db: Db, project: string): Promise<StoredSums> {
       from uploads join upload_parts as part on part.upload_id = uploads.id
       where uploads.project = ${project} and ${isPendingUpload}) + (
       select coalesce(sum(bytes), 0) from files
-      where project = ${project} and ${isDeleted} and id in (${readBy(project)})) as bytes
+      where project = ${project} and ${isDeleted} and ${isReadBy(isOpenBatch)}) as bytes
     from files where project = ${project} and ${isListed}`);
   const [sums] = rows;
   return { files: Number(sums?.files), bytes: Number(sums?.bytes) };

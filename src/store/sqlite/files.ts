@@ -30,6 +30,8 @@ import { leaveTombstones, placeOf } from "./tombstones.ts";
 const EXPIRY_PAGE = 500;
 /** One statement looks at so many deleted files: some 5 ms. A project may have 100,000 open batches whose inputs are deleted. */
 const UNUSED_STEP = 2_000;
+/** So many deleted files are looked up one by one in a millisecond. */
+const FEW_DELETED = 1_000;
 
 /** Inserts the row of a file, as a part of a transaction. */
 export function insertFile(db: Db, file: StoredFile, quotas?: FileQuotas): void {
@@ -55,20 +57,39 @@ const readBy = (project: string): SQL => sql`
   union all select error_file_id from batch_deliveries indexed by batch_deliveries_by_error
   where ${isOpenDelivery}`;
 
+/** The condition on a file that a batch, which is such a reader of its input, or a delivery reads it. */
+const isReadBy = (isReader: SQL): SQL => sql`(exists (
+    select 1 from batches
+    where input_file_id = files.id and batches.project = files.project and ${isReader})
+  or exists (select 1 from batches where merged_output_file_id = files.id and ${isOpenMerged})
+  or exists (select 1 from batches where merged_error_file_id = files.id and ${isOpenMerged})
+  or exists (select 1 from batch_deliveries where output_file_id = files.id and ${isOpenDelivery})
+  or exists (select 1 from batch_deliveries where error_file_id = files.id and ${isOpenDelivery}))`;
+
 /**
- * Returns what a project has stored. Deleted files that are still read are among the bytes. What
- * reads them is looked at only while any deleted file is there.
+ * Sums up the deleted files of a project that are still read. A few of them are looked up among what reads files, as a project
+ * may have 100,000 batches open. Very many are looked up from there, as most of them wait for the sweep alone.
  */
+const keptBytes = (project: string): SQL => sql`
+  case when (
+    select count(*) from (
+      select 1 from files indexed by files_deleted_by_project
+      where project = ${project} and ${isDeleted} limit ${FEW_DELETED})) < ${FEW_DELETED}
+  then (
+    select coalesce(sum(bytes), 0) from files indexed by files_deleted_by_project
+    where project = ${project} and ${isDeleted} and ${isReadBy(isOpenBatch)})
+  else (
+    select coalesce(sum(bytes), 0) from files indexed by files_id
+    where project = ${project} and ${isDeleted} and id in (${readBy(project)})) end`;
+
+/** Returns what a project has stored. Deleted files that are still read are among the bytes. */
 export const storedBy = (db: Db, project: string): StoredSums =>
   db.get(sql`
     select coalesce(sum(file_count), 0) as files, coalesce(sum(bytes), 0) + (
       select coalesce(sum(part.bytes), 0)
       from uploads indexed by uploads_pending_by_project
       join upload_parts as part on part.upload_id = uploads.id
-      where uploads.project = ${project} and ${isPendingUpload}) + (
-      select coalesce(sum(bytes), 0) from files indexed by files_id
-      where exists (select 1 from files indexed by files_deleted where ${isDeleted})
-        and project = ${project} and ${isDeleted} and id in (${readBy(project)})) as bytes
+      where uploads.project = ${project} and ${isPendingUpload}) + ${keptBytes(project)} as bytes
     from ${storedSums} where project = ${project}`);
 
 export class SqliteFiles {
@@ -174,14 +195,9 @@ export class SqliteFiles {
    * end. A batch that only waits for validation does not count: its claimer will find the file deleted.
    */
   #listUnusedIn(step: SQL | undefined, limit: number): StoredFile[] {
-    const isRead = sql`(exists (
-      select 1 from batches
-      where input_file_id = files.id and batches.project = files.project and ${isOpenBatch}
-        and (not (${statusIn("validating")}) or lease_owner is not null))
-      or exists (select 1 from batches where merged_output_file_id = files.id and ${isOpenMerged})
-      or exists (select 1 from batches where merged_error_file_id = files.id and ${isOpenMerged})
-      or exists (select 1 from batch_deliveries where output_file_id = files.id and ${isOpenDelivery})
-      or exists (select 1 from batch_deliveries where error_file_id = files.id and ${isOpenDelivery}))`;
+    const isRead = isReadBy(
+      sql`${isOpenBatch} and (not (${statusIn("validating")}) or lease_owner is not null)`,
+    );
     return this.#db
       .select()
       .from(files)
