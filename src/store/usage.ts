@@ -21,13 +21,13 @@ export interface ProjectUsage extends ModelUsage {
   readonly project: string;
 }
 
-/** A page of rows. The next one begins after `next`; null at the end. */
+/** The sums of a page by project, model, day and price. The next one begins after `next`; null at the end. */
 export interface UsagePage {
   readonly rows: readonly ProjectUsage[];
   readonly next: UsageCursor | null;
 }
 
-/** The place of a row in the order of days. */
+/** The place of what was used in the order of days. */
 export interface UsageCursor {
   readonly day: string;
   readonly sequence: number;
@@ -37,6 +37,6 @@ export interface UsageCursor {
 export interface UsageStore {
   /** Sums up each of these batches by price, the one that was used first before the others. Answers without a price are left out. */
   findPricedUsage(batchIds: readonly BatchId[]): Promise<PricedUsage[]>;
-  /** Lists what was used, some thousand rows at a time: a caller sums them up as it wants. */
+  /** Sums up what was used, some thousand batches at a time: a caller sums up the pages as it wants. */
   listUsage(query: UsageQuery, after: UsageCursor | null): Promise<UsagePage>;
 }

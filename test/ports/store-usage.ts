@@ -86,12 +86,18 @@ export function testUsage(open: OpenStore): void {
     ]);
   });
 
-  test("usage is listed by project and day, page by page, and each row once", async () => {
+  test("usage is listed by project and day, page by page, and each once", async () => {
     const { store } = await open();
-    for (const project of ["a", "b"]) {
+    // What is stored later may be of an earlier day.
+    for (const [project, day] of [
+      ["a", "2026-01-31"],
+      ["b", "2026-01-30"],
+    ] as const) {
       await startBatch(store, ["llama"], { project });
       const { lease } = await claimChunk(store);
-      const modelUsage = Array.from({ length: 5_100 }, (_, n) => used({ model: `model ${n}` }));
+      const modelUsage = Array.from({ length: 5_100 }, (_, n) =>
+        used({ model: `model ${n}`, day }),
+      );
       await store.recordSegmentIfLeased(lease, aSegment({ modelUsage }));
     }
     const rows = await listed(store, { ...JANUARY, project: "a" });
@@ -99,7 +105,8 @@ export function testUsage(open: OpenStore): void {
     expect(new Set(rows.map(({ model }) => model)).size).toBe(5_100);
     expect(rows).toHaveLength(5_100);
     expect(await listed(store, JANUARY)).toHaveLength(10_200);
-    expect(await listed(store, { ...JANUARY, toDay: "2026-01-30" })).toEqual([]);
+    expect(await listed(store, { ...JANUARY, toDay: "2026-01-30" })).toHaveLength(5_100);
+    expect(await listed(store, { ...JANUARY, toDay: "2026-01-29" })).toEqual([]);
     expect(await listed(store, { ...JANUARY, fromDay: "2026-02-01", toDay: "2026-02-01" })).toEqual(
       [],
     );

@@ -4,12 +4,11 @@
  */
 import type { BatchId } from "../../batch/batch.ts";
 import { parsePrice } from "../../batch/price.ts";
+import { type PageSum, pageOfUsage, selectUsage } from "../sql/usage.ts";
 import type { PricedUsage, UsageCursor, UsagePage, UsageQuery } from "../usage.ts";
 import type { Database } from "./database.ts";
-import { and, asc, eq, inArray, lte, ne, sql } from "./drizzle.ts";
+import { and, inArray, ne, sql } from "./drizzle.ts";
 import { modelUsage } from "./usage-schema.ts";
-
-const PAGE_ROWS = 5_000;
 
 const COUNTS = ["request_count", "input_tokens", "cached_tokens", "output_tokens"] as const;
 const total = (column: (typeof COUNTS)[number]) =>
@@ -45,26 +44,9 @@ export class PostgresModelUsage {
   }
 
   async list(query: UsageQuery, after: UsageCursor | null): Promise<UsagePage> {
-    const { project, fromDay, toDay } = query;
-    const { day, sequence } = after ?? { day: fromDay, sequence: 0 };
-    const rows = await this.#db.read((db) =>
-      db
-        .select()
-        .from(modelUsage)
-        .where(
-          and(
-            project === null ? undefined : eq(modelUsage.project, project),
-            sql`(day, sequence) > (${day}, ${sequence})`,
-            lte(modelUsage.day, toDay),
-          ),
-        )
-        .orderBy(asc(modelUsage.day), asc(modelUsage.sequence))
-        .limit(PAGE_ROWS),
+    const { rows } = await this.#db.read((db) =>
+      db.execute<PageSum & Record<string, unknown>>(selectUsage(query, after)),
     );
-    const last = rows.length < PAGE_ROWS ? undefined : rows.at(-1);
-    return {
-      rows: rows.map(({ price, ...row }) => ({ ...row, price: parsePrice(price) })),
-      next: last === undefined ? null : { day: last.day, sequence: last.sequence },
-    };
+    return pageOfUsage(rows);
   }
 }

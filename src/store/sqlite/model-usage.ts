@@ -5,14 +5,12 @@
 import type { BatchId } from "../../batch/batch.ts";
 import type { StoredModelUsage } from "../../batch/model-usage.ts";
 import { parsePrice } from "../../batch/price.ts";
+import { type PageSum, pageOfUsage, selectUsage } from "../sql/usage.ts";
 import type { PricedUsage, UsageCursor, UsagePage, UsageQuery } from "../usage.ts";
 import type { Db } from "./database.ts";
-import { and, asc, eq, inArray, lte, ne, placeholder, type SQL, sql } from "./drizzle.ts";
+import { and, eq, inArray, ne, placeholder, sql } from "./drizzle.ts";
 import { batches } from "./schema.ts";
 import { modelUsage, usageSums } from "./usage-schema.ts";
-
-/** A page takes some 5 ms. */
-const PAGE_ROWS = 2_000;
 
 const COUNTS = ["request_count", "input_tokens", "cached_tokens", "output_tokens"] as const;
 const total = (column: (typeof COUNTS)[number]) =>
@@ -111,28 +109,7 @@ export class SqliteModelUsage {
       });
   }
 
-  list({ project, fromDay, toDay }: UsageQuery, after: UsageCursor | null): UsagePage {
-    const { day, sequence } = after ?? { day: fromDay, sequence: 0 };
-    const rows = this.#db
-      .select()
-      .from(modelUsage)
-      .where(
-        and(
-          project === null ? undefined : eq(modelUsage.project, project),
-          isAfter(day, sequence),
-          lte(modelUsage.day, toDay),
-        ),
-      )
-      .orderBy(asc(modelUsage.day), asc(modelUsage.sequence))
-      .limit(PAGE_ROWS)
-      .all();
-    const last = rows.length < PAGE_ROWS ? undefined : rows.at(-1);
-    return {
-      rows: rows.map(({ price, ...row }) => ({ ...row, price: parsePrice(price) })),
-      next: last === undefined ? null : { day: last.day, sequence: last.sequence },
-    };
+  list(query: UsageQuery, after: UsageCursor | null): UsagePage {
+    return pageOfUsage(this.#db.all<PageSum>(selectUsage(query, after)));
   }
 }
-
-const isAfter = (day: string, sequence: number): SQL =>
-  sql`(day, sequence) > (${day}, ${sequence})`;
