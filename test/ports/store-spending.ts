@@ -191,6 +191,22 @@ export function testSpending(open: OpenStore): void {
     await insertion(PROJECT);
   });
 
+  test.each(BOUNDS.slice(1))(
+    "%s: what all batches of a project used counts, and what is taken back counts no more",
+    async (reason, _budget, quotas) => {
+      const { store } = await open();
+      const [a, b] = [(await chunksOf(store, null)).leases, (await chunksOf(store, null)).leases];
+      const lost = paid(2);
+      await store.recordSegmentIfLeased(a[0]!, paid(1));
+      await store.recordSegmentIfLeased(a[1]!, lost);
+      await store.recordSegmentIfLeased(b[0]!, paid(2));
+      const exhausted = { kind: "exhausted", reason, limit: "5" };
+      expect(await reserve(store, b[0]!, { quotas })).toEqual(exhausted);
+      await store.removeSegmentsIfLeased(a[1]!, [lost.blobKey]);
+      expect(await reserve(store, a[0]!, { quotas })).toEqual({ kind: "granted", granted: ONE });
+    },
+  );
+
   test("a client's change holds for a batch that may send lines, and only metadata afterwards", async () => {
     const { store } = await open();
     const { batch } = await chunksOf(store, "1");

@@ -25,7 +25,7 @@ const NOT_COPIED = {
   slotShares: "they are parts of replicas",
   interactiveSlots: "their requests are over",
   projectLocks: "each database has all of its rows",
-  usageSums: "the end of a copy adds them up, or triggers do",
+  usageSums: "triggers add them up",
   storedSums: "triggers add them up",
   reservations: "no worker holds a chunk",
 };

@@ -8,6 +8,9 @@ const BEFORE_SHOWN = `
   drop index batches_shown_to_finalize;
   drop index batches_shown_open;
   drop index files_deleted_by_project;
+  drop trigger model_usage_adds_to_usage_sums;
+  drop trigger model_usage_changes_usage_sums;
+  drop trigger model_usage_removed_from_usage_sums;
   create index batches_to_finalize on batches (project, sequence);
   ${FORGET_NEWEST}`;
 

@@ -46,11 +46,6 @@ const TABLES = {
   projects,
 };
 
-const sumUsage = sql`
-  insert into usage_sums (project, day, price, request_count, input_tokens, cached_tokens, output_tokens)
-  select project, day, price, sum(request_count), sum(input_tokens), sum(cached_tokens), sum(output_tokens)
-  from model_usage group by project, day, price`;
-
 /** SQLite takes 32,766 values in a statement, and the widest table has some 40 columns. */
 const INSERTED_AT_ONCE = 500;
 
@@ -77,11 +72,7 @@ export class SqliteCopying implements CopyStore {
 
   async endCopy(): Promise<void> {
     const copiedAtMs = this.#nowMs();
-    write(this.#db, () => {
-      this.#db.delete(usageSums).run();
-      this.#db.run(sumUsage);
-      this.#db.update(installation).set({ copiedAtMs }).run();
-    });
+    write(this.#db, () => this.#db.update(installation).set({ copiedAtMs }).run());
   }
 
   /** The lock of the folder admits no other process. */
@@ -127,6 +118,7 @@ export class SqliteCopying implements CopyStore {
   async deleteRows(): Promise<void> {
     write(this.#db, () => {
       for (const name of COPIED_TABLES.toReversed()) this.#db.delete(TABLES[name]).run();
+      this.#db.delete(usageSums).run();
       this.#db.delete(blobIntents).run();
     });
   }

@@ -10,28 +10,11 @@ import type { PricedUsage, UsageCursor, UsagePage, UsageQuery } from "../usage.t
 import type { Db } from "./database.ts";
 import { and, eq, inArray, ne, placeholder, sql } from "./drizzle.ts";
 import { batches } from "./schema.ts";
-import { modelUsage, usageSums } from "./usage-schema.ts";
+import { modelUsage } from "./usage-schema.ts";
 
 const COUNTS = ["request_count", "input_tokens", "cached_tokens", "output_tokens"] as const;
 const total = (column: (typeof COUNTS)[number]) =>
   sql<number>`sum(${sql.identifier(column)})`.mapWith(Number);
-
-const ENTRY = {
-  project: placeholder("project"),
-  day: placeholder("day"),
-  price: placeholder("price"),
-  requestCount: placeholder("request_count"),
-  inputTokens: placeholder("input_tokens"),
-  cachedTokens: placeholder("cached_tokens"),
-  outputTokens: placeholder("output_tokens"),
-};
-
-const ADDED = {
-  requestCount: sql`request_count + excluded.request_count`,
-  inputTokens: sql`input_tokens + excluded.input_tokens`,
-  cachedTokens: sql`cached_tokens + excluded.cached_tokens`,
-  outputTokens: sql`output_tokens + excluded.output_tokens`,
-};
 
 const prepareStatements = (db: Db) => ({
   findProject: db
@@ -41,18 +24,25 @@ const prepareStatements = (db: Db) => ({
     .prepare(),
   add: db
     .insert(modelUsage)
-    .values({ batchId: placeholder("batchId"), model: placeholder("model"), ...ENTRY })
+    .values({
+      batchId: placeholder("batchId"),
+      project: placeholder("project"),
+      model: placeholder("model"),
+      day: placeholder("day"),
+      price: placeholder("price"),
+      requestCount: placeholder("request_count"),
+      inputTokens: placeholder("input_tokens"),
+      cachedTokens: placeholder("cached_tokens"),
+      outputTokens: placeholder("output_tokens"),
+    })
     .onConflictDoUpdate({
       target: [modelUsage.batchId, modelUsage.model, modelUsage.day, modelUsage.price],
-      set: ADDED,
-    })
-    .prepare(),
-  addToSums: db
-    .insert(usageSums)
-    .values(ENTRY)
-    .onConflictDoUpdate({
-      target: [usageSums.project, usageSums.day, usageSums.price],
-      set: ADDED,
+      set: {
+        requestCount: sql`request_count + excluded.request_count`,
+        inputTokens: sql`input_tokens + excluded.input_tokens`,
+        cachedTokens: sql`cached_tokens + excluded.cached_tokens`,
+        outputTokens: sql`output_tokens + excluded.output_tokens`,
+      },
     })
     .prepare(),
 });
@@ -71,7 +61,6 @@ export class SqliteModelUsage {
     const project = this.#statements.findProject.get({ batchId })?.project;
     for (const entry of entries) {
       this.#statements.add.run({ batchId, project, ...entry });
-      this.#statements.addToSums.run({ project, ...entry });
     }
   }
 

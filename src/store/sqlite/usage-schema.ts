@@ -30,8 +30,8 @@ export const modelUsage = sqliteTable(
 );
 
 /**
- * The sums of `model_usage` by project, day and price, kept in the same commits. Each reservation of a project with a quota
- * asks for them, and a month of `model_usage` may have 100,000 rows.
+ * The sums of `model_usage` by project, day and price, kept by triggers. Each reservation of a project with a quota asks for
+ * them, and a month of `model_usage` may have 300,000 rows.
  */
 export const usageSums = sqliteTable(
   "usage_sums",
