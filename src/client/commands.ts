@@ -15,8 +15,10 @@ import {
   amount,
   id,
   keyValue,
+  modelName,
   unixSeconds,
   wholeNumber,
+  window,
   withFormat,
   withJson,
   withServer,
@@ -49,8 +51,8 @@ const withWait = (command: Command): Command =>
 const withBatchOptions = (command: Command, defaultWindow?: string): Command =>
   command
     .option("--metadata <key=value>", "kept with the batch; may be given several times", keyValue)
-    .option("--window <time>", "time in which the batch ends", defaultWindow)
-    .option("--model <name>", "model for lines that name none")
+    .option("--window <time>", "time in which the batch ends", window, defaultWindow)
+    .option("--model <name>", "model for lines that name none", modelName)
     .option(
       "--priority <number>",
       "share of the batch beside others, -10 to 10",
@@ -59,7 +61,7 @@ const withBatchOptions = (command: Command, defaultWindow?: string): Command =>
     .option(
       "--sample <lines>",
       "run so many lines, spread over the file, then pause",
-      wholeNumber(1),
+      wholeNumber(1, 1_000),
     )
     .option("--budget <amount>", "pause before the batch costs more than this", amount)
     .option("--dedupe", "send lines with equal bodies once, and answer all of them");

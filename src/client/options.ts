@@ -1,6 +1,7 @@
 /** The options that several commands share, and how their texts become values. */
 import { type Command, InvalidArgumentError, Option } from "commander";
 import { RESULT_FORMATS } from "../contract/results.ts";
+import { completionWindowMs } from "../contract/window.ts";
 
 export const withServer = (command: Command): Command =>
   command.option("--url <url>", "the server (BATCHD_URL)");
@@ -19,6 +20,18 @@ export const withFormat = (command: Command): Command =>
 export function id(text: string): string {
   if (!/^\s*\.{0,2}\s*$/.test(text)) return text;
   throw new InvalidArgumentError("Expected an id.");
+}
+
+/** Refuses an empty name, such as an empty variable of a script. */
+export function modelName(text: string): string {
+  if (text.trim() !== "") return text;
+  throw new InvalidArgumentError("Expected the name of a model.");
+}
+
+/** Each server allows some windows of this form. */
+export function window(text: string): string {
+  if (completionWindowMs(text) !== null) return text;
+  throw new InvalidArgumentError("Expected hours or days, at most 30 days, such as 24h or 7d.");
 }
 
 export function wholeNumber(min: number, max = Number.MAX_SAFE_INTEGER) {

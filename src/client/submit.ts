@@ -2,7 +2,10 @@
 import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
 import { APIError } from "openai";
+import { truncate } from "../batch/truncate.ts";
 import { BATCH_ENDPOINTS } from "../contract/batch.ts";
+import { METADATA_LIMITS } from "../contract/create-batch.ts";
+import { characterCount } from "../contract/text.ts";
 import { DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
 import { printable } from "../printable.ts";
 import { complain, isOutputTerminal, note, say, sayJson } from "../terminal/terminal.ts";
@@ -33,25 +36,59 @@ export interface SubmitFlags extends BatchFlags {
 
 export async function submit(file: string, flags: SubmitFlags, session: Session): Promise<number> {
   await assertWaitFlags(flags, file);
-  const uploaded = await uploadedInput(file, flags, session);
-  const { fileId, endpoint } = uploaded;
+  // What is refused behind the upload has cost its time.
+  assertMetadata(flags.metadata ?? {});
+  const { fileId, endpoint, isUploaded } = await inputFor(file, flags, session);
   const body = { input_file_id: fileId, endpoint, ...commonFields(flags) };
   const batch = await createBatch(body, session).catch((error: unknown) => {
-    const again = printable(session.server.command("submit", fileId, "--endpoint", endpoint));
-    complain(`the input file is at the server: ${again} makes a batch of it`);
+    if (isUploaded) sayWhatStays({ fileId, endpoint }, session);
     throw error;
   });
   return goOn(batch, flags, session);
 }
 
+/** Refuses metadata that OpenAI and batchd refuse. */
+function assertMetadata(metadata: Readonly<Record<string, string>>): void {
+  const { pairs, keyLength, valueLength } = METADATA_LIMITS;
+  const entries = Object.entries(metadata);
+  if (entries.length > pairs) {
+    throw new CommandFailure(
+      `--metadata is given ${entries.length} times: at most ${pairs} are kept`,
+    );
+  }
+  for (const [key, value] of entries) {
+    assertLength(`the key of --metadata ${truncate(key)}`, key, keyLength);
+    assertLength(`the value of --metadata ${truncate(key)}`, value, valueLength);
+  }
+}
+
+function assertLength(what: string, text: string, maxLength: number): void {
+  const length = characterCount(text);
+  if (length <= maxLength) return;
+  throw new CommandFailure(`${what} has ${length} characters: at most ${maxLength} are kept`);
+}
+
+interface Input {
+  readonly fileId: string;
+  readonly endpoint: string;
+}
+
+/** A large file was perhaps uploaded for an hour, so it is not thrown away because of one option. */
+function sayWhatStays({ fileId, endpoint }: Input, { server }: Session): void {
+  const again = server.command("submit", fileId, "--endpoint", endpoint);
+  complain(`no batch was made, and the input file stays at the server as ${fileId}`);
+  note(`To make a batch of it: ${printable(again)}`);
+  note(`To delete it: ${printable(server.command("files", "delete", fileId))}`);
+}
+
 /** Uploads a file, unless it names one that the server has. */
-async function uploadedInput(
+async function inputFor(
   file: string,
   { endpoint: asked }: SubmitFlags,
   { server, signal }: Session,
-): Promise<{ readonly fileId: string; readonly endpoint: string }> {
+): Promise<Input & { readonly isUploaded: boolean }> {
   if (file.startsWith("file-") && !existsSync(file)) {
-    if (asked !== undefined) return { fileId: file, endpoint: asked };
+    if (asked !== undefined) return { fileId: file, endpoint: asked, isUploaded: false };
     throw new CommandFailure(
       `--endpoint is needed with the id of a file, such as --endpoint ${BATCH_ENDPOINTS[0]}`,
     );
@@ -60,7 +97,7 @@ async function uploadedInput(
   const endpoint = asked ?? (await endpointFor(input, file));
   if (isOutputTerminal()) note(`uploading ${printable(input.name)} (${bytes(input.bytes)})`);
   const { id } = await uploadFile(server, input, { purpose: "batch", signal });
-  return { fileId: id, endpoint };
+  return { fileId: id, endpoint, isUploaded: true };
 }
 
 export interface RetryFlags extends BatchFlags {

@@ -28,13 +28,34 @@ function fileOf(name: string, lines: readonly string[]): string {
   return path;
 }
 
-test("a file whose batch was refused is named with the command that makes a batch of it", async () => {
+test("a file whose batch was refused is named with the commands that use it again and delete it", async () => {
   const input = fileOf("refused.jsonl", chatLines(1));
   const refused = await batchd("submit", input, "--window", "1h");
   expect(refused.code).toBe(1);
-  const again = /: batchd (submit .*) makes a batch of it/.exec(refused.stderr)?.[1] ?? "";
-  const made = await batchd(...again.split(" "), "--wait");
+  const command = (what: string) =>
+    new RegExp(`^To ${what} it: batchd (.*)$`, "m").exec(refused.stderr)?.[1]?.split(" ") ?? [];
+  const made = await batchd(...command("make a batch of"), "--wait");
   expect([made.code, made.stderr]).toEqual([0, expect.stringContaining("completed: 1 of 1")]);
+  const deleted = await batchd(...command("delete"));
+  expect([deleted.code, deleted.stdout]).toEqual([0, expect.stringMatching(/^deleted file-/)]);
+});
+
+test("what no server takes is refused before the upload", async () => {
+  const input = fileOf("early.jsonl", chatLines(1));
+  const before = await service.openai.files.list();
+  for (const options of [
+    ["--window", "5x"],
+    ["--window", "31d"],
+    ["--model", ""],
+    ["--sample", "1001"],
+    ["--metadata", `long=${"x".repeat(513)}`],
+    ["--metadata", `${"k".repeat(65)}=v`],
+    Array.from({ length: 17 }, (_, i) => ["--metadata", `key${i}=v`]).flat(),
+  ]) {
+    const { code, stderr } = await batchd("submit", input, ...options);
+    expect([code, stderr]).toEqual([1, expect.stringMatching(/Expected|at most/)]);
+  }
+  expect((await service.openai.files.list()).data).toEqual(before.data);
 });
 
 test("a batch that failed has no results, and what an output file holds is kept", async () => {
