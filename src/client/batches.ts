@@ -7,8 +7,8 @@ import { printable } from "../printable.ts";
 import { complain, note, say, sayJson, sayTable } from "../terminal/terminal.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
-import { assertReadable, assertWritable } from "./output.ts";
-import { writeResults } from "./results.ts";
+import { assertReadable, assertWritable, isFileName } from "./output.ts";
+import { type ResultKind, writeResults } from "./results.ts";
 import type { JsonFlag, Session } from "./session.ts";
 import { progressOf, type ShownBatch, sayBatch } from "./shown-batch.ts";
 import { hasResults, watch } from "./wait.ts";
@@ -117,6 +117,7 @@ export async function batchResults(
     );
   }
   const kind = errors ? "errors" : "output";
+  await assertRows(batch, kind, output);
   await writeResults(server, batch, { ...session, format, kind, to: output });
   const missing = missingLines(batch);
   if (errors) {
@@ -127,6 +128,18 @@ export async function batchResults(
     complain(`${lines(missing)} that failed or never ran ${are} not among them: ${others}`);
   }
   return EXIT.done;
+}
+
+/** Refuses to replace a file by nothing: a script would take it for results. A pipe and standard output get none. */
+async function assertRows(batch: ShownBatch, kind: ResultKind, output: string | undefined) {
+  const { status, output_file_id: answers, error_file_id: failures } = batch;
+  const { completed = 0, failed = 0 } = batch.request_counts ?? {};
+  const [file, count] = kind === "errors" ? [failures, failed] : [answers, completed];
+  const areThere = isFinal(status) ? Boolean(file) : count > 0;
+  if (areThere || output === undefined || !(await isFileName(output))) return;
+  const none = kind === "errors" ? "has failed" : "has an answer";
+  const soFar = isFinal(status) ? "" : " so far";
+  throw new CommandFailure(`no line of ${batch.id} ${none}${soFar}, so ${output} is not written`);
 }
 
 /** Counts the lines of the error file. Those that a cancelled or expired batch never sent are there, and have not failed. */

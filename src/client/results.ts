@@ -20,13 +20,17 @@ export interface Writing {
   readonly signal: AbortSignal;
 }
 
-type Kind = "output" | "errors";
+export type ResultKind = "output" | "errors";
 
 /** Writes one kind of results to the file, or to standard output. */
 export async function writeResults(
   server: Server,
   batch: ShownBatch,
-  { kind, to, ...writing }: Writing & { readonly kind: Kind; readonly to: string | undefined },
+  {
+    kind,
+    to,
+    ...writing
+  }: Writing & { readonly kind: ResultKind; readonly to: string | undefined },
 ): Promise<void> {
   const source = isFinal(batch.status)
     ? finishedRows(server, batch, { kind, ...writing })
@@ -60,13 +64,13 @@ async function* tableOf(source: Readable, format: TableFormat): AsyncGenerator<B
 function finishedRows(
   server: Server,
   batch: ShownBatch,
-  { kind, ...options }: Writing & { readonly kind: Kind },
+  { kind, ...options }: Writing & { readonly kind: ResultKind },
 ): Readable {
   const fileId = kind === "output" ? batch.output_file_id : batch.error_file_id;
   return fileId ? contentOf(server, fileId, options) : Readable.from([]);
 }
 
-async function rowsSoFar(server: Server, batch: ShownBatch, kind: Kind): Promise<Readable> {
+async function rowsSoFar(server: Server, batch: ShownBatch, kind: ResultKind): Promise<Readable> {
   const response = await server.extension("results of a batch that still runs", batch.id, (path) =>
     server.openai.get(`${path}/${kind}`).asResponse(),
   );
@@ -86,7 +90,7 @@ interface Errors {
 export async function writeBoth(
   to: string,
   errors: Errors,
-  write: (kind: Kind, to: string) => Promise<void>,
+  write: (kind: ResultKind, to: string) => Promise<void>,
 ): Promise<void> {
   await write("output", to);
   // A pipe or a device has nothing beside it, such as /dev/fd/63 of a shell.

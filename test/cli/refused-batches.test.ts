@@ -71,6 +71,24 @@ test("a batch that failed has no results, and what an output file holds is kept"
   expect(readFileSync(output, "utf8")).toBe("an earlier answer\n");
 });
 
+test("what an output file holds is not replaced by nothing", async () => {
+  const input = fileOf("answered.jsonl", chatLines(1));
+  const made = await batchd("submit", input, "--wait");
+  const id = made.stdout.trim();
+  const output = fileOf("errors.jsonl", ["an earlier error"]);
+  const told = `batchd: no line of ${id} has failed`;
+  expect(await batchd("results", id, "--errors", "-o", output)).toMatchObject({
+    code: 1,
+    stderr: `${told}, so ${output} is not written\n`,
+  });
+  expect(readFileSync(output, "utf8")).toBe("an earlier error\n");
+  expect(await batchd("results", id, "--errors")).toMatchObject({
+    code: 0,
+    stdout: "",
+    stderr: `${told}\n`,
+  });
+});
+
 test("faults that a failed batch does not list any more are said to be more", async () => {
   const input = fileOf("faults.jsonl", [...chatLines(1), ...Array<string>(150).fill("{}")]);
   const failed = await batchd("submit", input, "--wait");
