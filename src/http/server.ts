@@ -13,7 +13,13 @@ import {
   type ServerResponse,
   STATUS_CODES,
 } from "node:http";
-import { type AddressInfo, isIPv6, type Socket } from "node:net";
+import {
+  type AddressInfo,
+  createServer as createSocketServer,
+  isIPv6,
+  type Socket,
+  type Server as SocketServer,
+} from "node:net";
 import type { Duplex } from "node:stream";
 import { getRequestListener } from "@hono/node-server";
 import type { Clock } from "../clock.ts";
@@ -294,7 +300,15 @@ function answerByHand(socket: Duplex, error: PublicError): void {
   );
 }
 
-function bind(server: Server, { host, port }: Address): Promise<string | null> {
+/** Says why the address cannot be listened on, for a start that must not leave anything behind; null when it can be. */
+export async function problemOfAddress(address: Address): Promise<string | null> {
+  const server = createSocketServer((socket) => socket.destroy());
+  const problem = await bind(server, address);
+  if (problem === null) await new Promise((resolve) => server.close(resolve));
+  return problem;
+}
+
+function bind(server: SocketServer, { host, port }: Address): Promise<string | null> {
   return new Promise((resolve) => {
     server.once("error", (error: NodeJS.ErrnoException) => {
       resolve(describeBindFault(error, { host, port }));
@@ -306,7 +320,7 @@ function bind(server: Server, { host, port }: Address): Promise<string | null> {
 function describeBindFault(error: NodeJS.ErrnoException, { host, port }: Address): string {
   switch (error.code) {
     case "EADDRINUSE":
-      return `port ${port} on ${host} is already in use`;
+      return `port ${port} on ${host} is already in use: stop what listens there, or choose another port with --port`;
     case "EACCES":
       return `port ${port} on ${host} needs rights that this process does not have`;
     case "EADDRNOTAVAIL":

@@ -8,7 +8,7 @@ import type { Config } from "../config/schema.ts";
 import type { Engine } from "../engine/engine.ts";
 import { type AppDeps, createApp, createWorkerApp } from "../http/app.ts";
 import { CLOSE_GRACE_MS } from "../http/closing.ts";
-import { listen } from "../http/server.ts";
+import { listen, problemOfAddress } from "../http/server.ts";
 import type { Store } from "../store/store.ts";
 import { NO_TRACING } from "../telemetry/tracing.ts";
 import { openUpstreams } from "../upstream/upstreams.ts";
@@ -106,6 +106,9 @@ export const openWorkshop = (options: RuntimeOptions): Promise<OpenedWorkshop> =
 
 async function start(options: RuntimeOptions, closers: Closers): Promise<StartResult> {
   const { config, role = "all", clock } = options;
+  // A start that fails must not leave a new data folder behind.
+  const problem = await problemOfAddress(config.server);
+  if (problem !== null) return { ok: false, problem };
   const work = await openWork(options, closers);
   if (!work.ok) return work;
   const { parts, engine, access, deps, planFor, drainGraceMs, drain } = work;

@@ -1,5 +1,6 @@
 /** A start that fails says why in one line, and leaves with 1. */
 import { once } from "node:events";
+import { existsSync } from "node:fs";
 import { mkdir, symlink, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
@@ -91,7 +92,17 @@ describe("a database address that a password ends too early is refused, and no p
   );
 });
 
-describe("an address that cannot be listened on", () => {
+describe("an address that cannot be listened on leaves no data folder behind", () => {
+  test("a port that is taken", async () => {
+    const other = createServer();
+    const port = await listening(other);
+    const data = join(dir, "taken");
+    expect(await failureOf("serve", "--port", String(port), "--data-dir", data)).toBe(
+      `batchd: port ${port} on 127.0.0.1 is already in use: stop what listens there, or choose another port with --port\n`,
+    );
+    expect(existsSync(data)).toBe(false);
+  });
+
   test.each([
     ["300.1.1.1", "the host 300.1.1.1 is not known"],
     ["192.0.2.1", "192.0.2.1 is not an address of this machine"],
@@ -100,6 +111,7 @@ describe("an address that cannot be listened on", () => {
     expect(await failureOf("serve", "--port", "0", "--host", host, "--data-dir", data)).toBe(
       `batchd: ${problem}\n`,
     );
+    expect(existsSync(data)).toBe(false);
   });
 });
 

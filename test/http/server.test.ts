@@ -45,7 +45,9 @@ describe("listening", () => {
   test("says in one line what is wrong with an address", async () => {
     const server = await listening(slowApp().app);
     const port = Number(new URL(server.url).port);
-    expect(await problemOf("127.0.0.1", port)).toBe(`port ${port} on 127.0.0.1 is already in use`);
+    expect(await problemOf("127.0.0.1", port)).toContain(
+      `port ${port} on 127.0.0.1 is already in use`,
+    );
     expect(await problemOf("203.0.113.77", 0)).toBe(
       "203.0.113.77 is not an address of this machine",
     );
