@@ -26,6 +26,7 @@ const OWN = [
   "live.js",
   "in-use.js",
   "session.js",
+  "signed-out.js",
   "times.js",
   "visible.js",
   "files.js",

@@ -3,7 +3,7 @@ import type { Hono } from "hono";
 import { deleteCookie, setCookie } from "hono/cookie";
 import type { AppContext, AppEnv } from "../http/context.ts";
 import type { AuditEntry } from "../telemetry/audit-log.ts";
-import { STYLES } from "./assets.ts";
+import { assetPath, STYLES } from "./assets.ts";
 import { cookieNameFor, isOwn, isSecure } from "./guard.ts";
 import { html } from "./html.ts";
 import { head, mark } from "./layout.ts";
@@ -96,6 +96,7 @@ export function answerSignIn(c: AppContext, { root, next, isRefused }: SignInPag
 <html lang="en">
 <head>
 ${head("Sign in", root, STYLES)}
+<script src="${root}${assetPath("signed-out.js")}" type="module"></script>
 </head>
 <body class="signed-out">
 <main id="main" class="sign-in">

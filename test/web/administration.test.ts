@@ -165,6 +165,16 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     expect(await page.getByText("Drop a file").count()).toBe(0);
   });
 
+  test("a page beside the one at which its person signs out shows nothing of the project any more", async () => {
+    const page = await signedIn(OPERATOR, "/files");
+    await page.getByText("Live").waitFor();
+    const other = await page.context().newPage();
+    await other.goto(`${service.url}/usage`);
+    await other.getByRole("button", { name: "Sign out" }).click();
+    await page.getByRole("button", { name: "Sign in" }).waitFor();
+    expect(await page.getByText("Drop a file").count()).toBe(0);
+  });
+
   /** Opens the form for a batch with a line in it, beside another tab in which its person has signed out. */
   async function filledIn(): Promise<{ page: Page; other: Page }> {
     const page = await signedIn(OPERATOR, "/new");

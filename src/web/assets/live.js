@@ -40,6 +40,10 @@ class Connection {
 
   follow() {
     document.addEventListener("visibilitychange", () => this.#match());
+    // A stream lasts on behind a session that ends in another window. A new one is answered by the present session.
+    new BroadcastChannel("batchd session").addEventListener("message", () => {
+      if (this.#source !== null) this.#again(this.#source);
+    });
     this.#match();
   }
 
