@@ -16,7 +16,7 @@ export type ShownBatch = Pick<BatchObject, "id" | "status" | "endpoint"> &
 export const isOfBatchd = (batch: ShownBatch): boolean => batch.x_batchd !== undefined;
 
 const WAITING: Readonly<Record<string, string>> = {
-  no_room: "all requests that the model servers take at once are under way",
+  no_room: "the model servers take no more at once, or other lines hold what is left of a quota",
   upstream_down: "the model server does not answer",
   refused_credentials: "the model server refuses the key that is configured for it",
   out_of_quota: "the server's account at the model server has no credit or quota left",

@@ -31,7 +31,7 @@ const BatchWaiting = z
     reason: z
       .enum(WAITING_REASONS)
       .describe(
-        "`no_room`: all slots are taken, or the upstream is overloaded. `upstream_down`: none of its upstreams answers. `refused_credentials`, `out_of_quota`, `wrong_address`: they refuse the key, the account or the address that batchd is configured with. `not_served`: no upstream serves its model any more. `outside_hours`: its upstreams take batch lines at other hours. `journal_not_writable`: answers cannot be kept at the moment. `storage_unavailable`: its files or the database cannot be read or written at the moment, so that its input is not checked or its results are not written. `source`: its input is made of lines of the batch in `from`, once that one has ended.",
+        "`no_room`: all slots are taken, the upstream is overloaded, or other lines under way hold what is left of a quota of its project. `upstream_down`: none of its upstreams answers. `refused_credentials`, `out_of_quota`, `wrong_address`: they refuse the key, the account or the address that batchd is configured with. `not_served`: no upstream serves its model any more. `outside_hours`: its upstreams take batch lines at other hours. `journal_not_writable`: answers cannot be kept at the moment. `storage_unavailable`: its files or the database cannot be read or written at the moment, so that its input is not checked or its results are not written. `source`: its input is made of lines of the batch in `from`, once that one has ended.",
       ),
     since: UnixSeconds,
     upstream_error: z

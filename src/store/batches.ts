@@ -56,7 +56,7 @@ export interface OpenBatch {
   readonly deadlineAtMs: number;
   /** The lines of a batch are not known before it is validated. */
   readonly isValidated: boolean;
-  /** Whether a worker holds one of its chunks. */
+  /** Whether a worker holds one of its chunks whose next line does not wait for room in a budget or a quota. */
   readonly isSending: boolean;
   readonly remainingLineCount: number;
   /** The lines of its open chunks, those with an answer included. */

@@ -13,7 +13,13 @@ import {
   parsePrice,
 } from "../batch/price.ts";
 import type { Quotas } from "../batch/project.ts";
-import type { Bound, BoundReason, SpendingGrant, SpendingRequest } from "../batch/spending.ts";
+import type {
+  Bound,
+  BoundReason,
+  Spending,
+  SpendingGrant,
+  SpendingRequest,
+} from "../batch/spending.ts";
 import type { ChunkLease } from "./leases.ts";
 import { QuotaExceeded } from "./quotas.ts";
 
@@ -81,6 +87,13 @@ export interface ReservedRow {
   readonly tokens: number;
   readonly cost: string;
 }
+
+/**
+ * Whether a chunk gives back all that it had. Nothing is stored of it then: a reservation of nothing stands for a chunk whose next
+ * line waits for room.
+ */
+export const isGivenBack = ({ kind }: SpendingGrant, { tokens }: Spending): boolean =>
+  kind === "granted" && tokens === 0;
 
 /** What the store knows, within the transaction that decides. */
 export interface SpendingFacts {

@@ -30,7 +30,7 @@ export const pill = (tone: string, label: string): Html =>
 /** What each reason means, and what helps. */
 export const WAITING_TEXTS: Readonly<Record<WaitingReason, string>> = {
   no_room:
-    "All slots of its upstreams are taken, or they are overloaded. Lines go out as soon as there is room.",
+    "All slots of its upstreams are taken, they are overloaded, or other lines under way hold what is left of a quota. Lines go out as soon as there is room.",
   upstream_down: "None of its upstreams answers. Lines go out again by themselves when one does.",
   refused_credentials:
     "Its upstreams refuse the key that this server has for them. The operator must correct it.",

@@ -151,3 +151,27 @@ test("batches at a model server that does not answer leave what they do not use 
   for (const id of ids) await ask(url, `batches/${id}/cancel`, { method: "POST" });
   slow.release();
 });
+
+test("a batch whose next line waits for what others of its project hold of a quota says that there is no room", async () => {
+  await using upstream = await startUpstream();
+  const config = configWith({ quotas: { cost_per_month: "4" } }, { prices });
+  const upstreams = [{ name: "one", base_url: upstream.url, models: ["*"] }];
+  await using service = await startTestService({ config: { ...config, upstreams } });
+  const { url, events } = service;
+  upstream.hold();
+  const file = (await upload(url, `${chatLines(2).join("\n")}\n`)).body.id as string;
+  const submit = async () => (await create(url, file)).body.id as string;
+  const waits = async (id: string) => (await batchAt(url, id)).x_batchd;
+  const holders = [await submit(), await submit()];
+  await upstream.reached(4);
+  const waiting = await submit();
+  await events.reached("batch.started", { batch: waiting });
+  await expect
+    .poll(() => waits(waiting))
+    .toMatchObject({ waiting: { reason: "no_room", upstream_error: null }, queue_position: 1 });
+  for (const id of holders) expect((await waits(id)).waiting).toBeNull();
+  await ask(url, `batches/${holders[0]}/cancel`, { method: "POST" });
+  await expect.poll(async () => (await waits(waiting)).waiting).toBeNull();
+  await upstream.reached(6);
+  upstream.release();
+});

@@ -1,4 +1,4 @@
-/** Finds why no line of a batch goes on: its upstreams, the queue, or a journal that cannot be written. */
+/** Finds why no line of a batch goes on: its upstreams, the queue, a budget or quota, or a journal that cannot be written. */
 import { type Waiting, worstOf } from "../../batch/forecast.ts";
 import type { WaitingReason } from "../../contract/batch-extension.ts";
 import type { OpenBatch } from "../../store/batches.ts";

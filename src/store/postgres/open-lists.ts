@@ -11,6 +11,7 @@ import { claimableChunks, hasStarted, isOpenChunk, linesToSend, maySend } from "
 import type { Database, Db } from "./database.ts";
 import { type SQL, sql } from "./drizzle.ts";
 import { isFree } from "./leases.ts";
+import { chunksWithoutRoom } from "./spending.ts";
 
 const PAGE_BATCHES = 500;
 
@@ -75,14 +76,16 @@ const runnable = (after: Position, now: SQL): SQL => sql`
   order by page.expires_at_ms, page.sequence`;
 
 const openBatches = (after: Position): SQL => sql`
-  select page.*, coalesce(chunks.is_sending, false) as is_sending, coalesce(chunks.work, '[]') as work
+  select
+    page.*, coalesce(chunks.work, '[]') as work,
+    coalesce(chunks.held_count, 0) > ${chunksWithoutRoom(sql`page.id`)} as is_sending
   from (${batchesAfter(after, sql`true`)}) as page
   left join lateral (
     select
-      bool_or(is_held) as is_sending,
+      sum(held_count) as held_count,
       json_agg(json_build_object('model', model, 'lineCount', line_count)) as work
     from (
-      select model, sum(line_count) as line_count, count(lease_expires_at_ms) > 0 as is_held
+      select model, sum(line_count) as line_count, count(lease_expires_at_ms) as held_count
       from chunks where batch_id = page.id and ${isOpenChunk} group by model) as of_model
   ) as chunks on true
   order by page.expires_at_ms, page.sequence`;

@@ -11,6 +11,7 @@ import type { ChunkLease } from "../leases.ts";
 import {
   assertNotUsedUp,
   boundsOf,
+  isGivenBack,
   type PricedSum,
   QUOTA_PAUSES_PAGE,
   type QuotaPause,
@@ -86,7 +87,8 @@ export class PostgresSpending {
         return { kind: "wait" };
       const { inFlight } = request;
       const kept = grant.kind === "granted" ? addSpending(inFlight, grant.granted) : inFlight;
-      await record(db, lease, { project, kept });
+      if (isGivenBack(grant, kept)) await remove(db, lease);
+      else await record(db, lease, { project, kept });
       return grant;
     });
   }
@@ -187,11 +189,21 @@ const isReserved = sql.raw(
 );
 const isInForce = sql`exists (select 1 from chunks where ${isReserved})`;
 
+/** Counts the chunks of a batch with no line under way, whose next line waits for room. */
+export const chunksWithoutRoom = (batchId: SQL): SQL => sql`(
+  select count(*) from reservations join chunks on ${isReserved}
+  where reservations.batch_id = ${batchId} and reservations.tokens = 0)`;
+
 async function reservedBy(db: Db, project: string): Promise<ReservedRow[]> {
   const isOfProject = eq(reservations.project, project);
   await db.delete(reservations).where(and(isOfProject, sql`not ${isInForce}`));
   return db.select().from(reservations).where(isOfProject);
 }
+
+const remove = (db: Db, { batchId, chunkNumber }: ChunkLease) =>
+  db
+    .delete(reservations)
+    .where(and(eq(reservations.batchId, batchId), eq(reservations.chunkNumber, chunkNumber)));
 
 async function record(
   db: Db,

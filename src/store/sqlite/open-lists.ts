@@ -27,6 +27,7 @@ import {
 import type { Db } from "./database.ts";
 import { placeholder, type SQL, sql } from "./drizzle.ts";
 import { isFree } from "./leases.ts";
+import { chunksWithoutRoom } from "./spending.ts";
 
 const PAGE_BATCHES = 200;
 /** The limit equals 2,000 chunks of 256 lines. */
@@ -112,11 +113,12 @@ const openBatches = sql`
   select
     id, project, priority, created_at_ms, expires_at_ms,
     ${hasStarted} as has_started,
-    ${linesToSend} as remaining
+    ${linesToSend} as remaining,
+    ${chunksWithoutRoom(sql.raw("batches.id"))} as without_room_count
   from ${OPEN_BATCHES} where ${isOnPage} and ${isNotPaused} order by expires_at_ms, sequence`;
 
 const openWork = sql`
-  select batch_id, model, sum(line_count) as line_count, count(lease_expires_at_ms) > 0 as is_held
+  select batch_id, model, sum(line_count) as line_count, count(lease_expires_at_ms) as held_count
   from chunks indexed by chunks_open_by_batch
   where batch_id in (select id from ${OPEN_BATCHES} where ${isOnPage} and ${isNotPaused} and ${hasStarted})
     and ${isOpenChunk}
@@ -192,6 +194,7 @@ const prepareStatements = (db: Db) => ({
       deadlineAtMs: sql<number>`expires_at_ms`,
       isValidated: sql<number>`has_started`,
       remainingLineCount: sql<number>`remaining`,
+      withoutRoomCount: sql<number>`without_room_count`,
     })
     .from(sql`(${openBatches})`)
     .prepare(),
@@ -200,7 +203,7 @@ const prepareStatements = (db: Db) => ({
       batchId: sql<BatchId>`batch_id`,
       model: sql<string>`model`,
       lineCount: sql<number>`line_count`,
-      isHeld: sql<number>`is_held`,
+      heldCount: sql<number>`held_count`,
     })
     .from(sql`(${openWork})`)
     .prepare(),
@@ -252,12 +255,13 @@ export class SqliteOpenLists {
       this.#statements.openWork.all({ ...bounds }),
       ({ batchId }) => batchId,
     );
-    return rows.map(({ isValidated, ...batch }) => {
+    return rows.map(({ isValidated, withoutRoomCount, ...batch }) => {
       const ofBatch = work.get(batch.batchId) ?? [];
+      const heldCount = ofBatch.reduce((sum, { heldCount }) => sum + heldCount, 0);
       return {
         ...batch,
         isValidated: isValidated === 1,
-        isSending: ofBatch.some(({ isHeld }) => isHeld === 1),
+        isSending: heldCount > withoutRoomCount,
         work: ofBatch.map(({ model, lineCount }) => ({ model, lineCount })),
       };
     });

@@ -6,6 +6,7 @@ import type { ChunkLease } from "../leases.ts";
 import {
   assertNotUsedUp,
   boundsOf,
+  isGivenBack,
   type PricedSum,
   QUOTA_PAUSES_PAGE,
   type QuotaPause,
@@ -60,7 +61,8 @@ export class SqliteSpending {
       if (grant.kind === "exhausted") pause(this.#db, lease.batchId, grant, nowMs);
       const { inFlight } = request;
       const kept = grant.kind === "granted" ? addSpending(inFlight, grant.granted) : inFlight;
-      record(this.#db, lease, { project, kept });
+      if (isGivenBack(grant, kept)) remove(this.#db, lease);
+      else record(this.#db, lease, { project, kept });
       return grant;
     });
   }
@@ -137,6 +139,11 @@ const isReserved = sql.raw(
 );
 const isInForce = sql`exists (select 1 from chunks where ${isReserved})`;
 
+/** Counts the chunks of a batch with no line under way, whose next line waits for room. */
+export const chunksWithoutRoom = (batchId: SQL): SQL => sql`(
+  select count(*) from reservations join chunks on ${isReserved}
+  where reservations.batch_id = ${batchId} and reservations.tokens = 0)`;
+
 interface Decision {
   readonly lease: ChunkLease;
   readonly project: string;
@@ -159,6 +166,12 @@ function reservedBy(db: Db, { lease, project, nowMs }: Decision): ReservedRow[] 
     .run();
   return db.select().from(reservations).where(isOfProject).all();
 }
+
+const remove = (db: Db, { batchId, chunkNumber }: ChunkLease): void => {
+  db.delete(reservations)
+    .where(and(eq(reservations.batchId, batchId), eq(reservations.chunkNumber, chunkNumber)))
+    .run();
+};
 
 function record(
   db: Db,
