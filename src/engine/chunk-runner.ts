@@ -126,6 +126,7 @@ async function sendLines(chunkRun: ChunkRun, parts: RunParts, deps: ChunkRunnerD
   } finally {
     chunkRun.handOut.end();
     await sending.settled();
+    meter?.close();
   }
   if (sending.failure !== null) {
     // The records of the other lines are kept, and count as progress.

@@ -7,7 +7,7 @@ import type { ParsedLine } from "../batch/line.ts";
 import { failureOf } from "../batch/line-failure.ts";
 import { type FinalOutcome, isSuccess, type Outcome, outcomeLine } from "../batch/outcome.ts";
 import type { Price } from "../batch/price.ts";
-import { NO_SPENDING, type Spending } from "../batch/spending.ts";
+import type { Spending } from "../batch/spending.ts";
 import type { SplitLine } from "../batch/split.ts";
 import type { Clock } from "../clock.ts";
 import type { MemoryBudget, Room } from "../resources/memory-budget.ts";
@@ -24,7 +24,7 @@ import type { Run } from "./lease.ts";
 import { checked, requestOf } from "./line-request.ts";
 import { parsedLine } from "./parsed-line.ts";
 import type { Pricing } from "./pricing.ts";
-import { estimateOf, type SpendingMeter } from "./spending-meter.ts";
+import { estimateOf, type LineAllowance, type SpendingMeter } from "./spending-meter.ts";
 
 /** A chunk that is worked on under its lease. */
 export interface ChunkRun extends Omit<ChunkStart, "handOut"> {
@@ -77,23 +77,24 @@ export class Sending {
    */
   async takeOn(lines: Iterable<SplitLine>, answered: ReadonlySet<number>): Promise<boolean> {
     const { handOut, route, run } = this.#chunkRun;
-    const { endForMeter, meter } = this.#parts;
+    const { endForMeter } = this.#parts;
     for (const line of lines) {
       if (!answered.has(line.number)) {
         // Answers that cannot be written hold back the lines behind them.
         if (this.#journalFull !== null) await this.#journalFull;
         for (let held = this.#held(); held !== null; held = this.#held()) {
-          await (meter?.during(held) ?? held);
+          await held;
         }
         if (run.stop.aborted || endForMeter()) return false;
         const reading = this.#read(line);
         const ready = reading instanceof Promise ? await reading : reading;
         if (ready !== null) {
-          const admitted = meter === null || this.#admit(ready, meter);
+          const admitted = ready.allowance === null || this.#admit(ready, ready.allowance);
           if (admitted !== true && !(await admitted)) return false;
           // A line that goes another way must not keep a place here while it waits.
           const asked = ready.route === route ? handOut.acquire(ready.request) : null;
-          const slot = asked instanceof Promise ? await (meter?.during(asked) ?? asked) : asked;
+          if (asked instanceof Promise) ready.allowance?.giveBack();
+          const slot = asked instanceof Promise ? await asked : asked;
           this.#underWayCount++;
           void this.#send(ready, slot);
           if (slot === null && run.stop.aborted) return false;
@@ -105,8 +106,8 @@ export class Sending {
   }
 
   /** Says whether the line may go out beside all that was used and is under way. Most lines make no promise. */
-  #admit(line: ReadyLine, meter: SpendingMeter): true | Promise<boolean> {
-    const admitted = meter.admit(line.estimate);
+  #admit(line: ReadyLine, allowance: LineAllowance): true | Promise<boolean> {
+    const admitted = allowance.admit();
     return admitted === true || this.#admitLater(line, admitted);
   }
 
@@ -177,22 +178,23 @@ export class Sending {
     const request = requestOf(sent, claimed.batch);
     const price = pricing.priceOf(request.model);
     const route = routeOf(request.model);
+    const allowance = meter?.allowance(spendingOf(parsed, request, { route, price })) ?? null;
     return {
       lineNumber: line.number,
       customId,
       room,
       span,
-      request,
+      request: allowance === null ? request : { ...request, allowance },
       price,
-      estimate: meter === null ? NO_SPENDING : spendingOf(parsed, request, { route, price }),
+      allowance,
       route,
     };
   }
 
   async #send(line: ReadyLine, slot: Slot | null): Promise<void> {
-    const { request, route, room, span } = line;
+    const { request, route, room, span, allowance } = line;
     let isKept = false;
-    const { clock, meter } = this.#parts;
+    const { clock } = this.#parts;
     const beganAtMs = clock.elapsedMs();
     try {
       if (route === null) this.unserved.add(request.model);
@@ -207,7 +209,7 @@ export class Sending {
     } finally {
       if (!isKept) {
         room.release();
-        meter?.settle(line.estimate);
+        allowance?.settle();
       }
       if (--this.#underWayCount === 0) this.#resolveSettled?.();
     }
@@ -215,8 +217,8 @@ export class Sending {
 
   /** Records the outcome. The journal has the room of the answer from then on. */
   #record(line: ReadyLine, outcome: FinalOutcome, latencyMs: number): Promise<void> | null {
-    const { lineNumber, room, request, price } = line;
-    const { commonFailures, journal, log, meter } = this.#parts;
+    const { lineNumber, room, request, price, allowance } = line;
+    const { commonFailures, journal, log } = this.#parts;
     const succeeded = isSuccess(outcome);
     commonFailures.note(this.#chunkRun.claimed.batch, outcome);
     const row = outcomeLine(line, outcome);
@@ -232,7 +234,7 @@ export class Sending {
     const { kind } = outcome;
     log.debug({ batch, chunk, line: lineNumber, outcome: kind, upstreamRequestId }, RECORDED);
     const failure = succeeded ? undefined : failureOf(outcome);
-    const onDurable = meter === null ? undefined : () => meter.settle(line.estimate);
+    const onDurable = allowance === null ? undefined : () => allowance.settle();
     const record = { lineNumber, succeeded, failure, row, room, answer, latencyMs, onDurable };
     this.#journalFull = journal.append(record);
     return this.#journalFull;
@@ -263,7 +265,7 @@ interface ReadyLine {
    */
   readonly price: Price | null;
   /** What the line may use, where that is bounded. */
-  readonly estimate: Spending;
+  readonly allowance: LineAllowance | null;
   /** The current route; null when no target serves the model any more. */
   readonly route: Route | null;
 }

@@ -1,11 +1,12 @@
 /**
  * Holds the lines of one chunk to the budget of their batch and to the quotas of their project. The store grants what
  * the next lines may use (`store/spending.ts`), many lines at a time while there is room, so most lines do not have to ask. A line
- * counts at its estimate until its record is durable: from then on the store counts what it really took.
+ * counts at its estimate while it is at a target, and until its record is durable: from then on the store counts what it really
+ * took. A line that waits for a target counts for nothing, and has to fit again when it has its slot.
  *
  * Near a limit a line may have to wait until others take less than their estimates. The batch is paused only when its
- * next line would not fit even then. A chunk whose lines do not get out keeps nothing for those behind them: a slow target, or
- * one that is down, would keep the room from all others of the project.
+ * next line would not fit even then. A chunk whose lines do not get out keeps nothing for them: a slow target, or one that is
+ * down, would keep the room from all others of the project.
  */
 import type { Batch } from "../batch/batch.ts";
 import { costOf, type Price } from "../batch/price.ts";
@@ -19,19 +20,23 @@ import {
   subtractSpending,
 } from "../batch/spending.ts";
 import { estimateInputTokens } from "../batch/token-estimate.ts";
-import { type Clock, sleep } from "../clock.ts";
+import { type Cancel, type Clock, every, sleep } from "../clock.ts";
 import type { ClaimedChunk } from "../store/chunks.ts";
 import { boundsSpending, type ReservationResult, type SpendingQuotas } from "../store/spending.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
-import type { UpstreamRequest } from "../upstream/upstream.ts";
+import type { Allowance, UpstreamRequest } from "../upstream/upstream.ts";
 import type { Leases, Run } from "./lease.ts";
 
 /** The pauses before a line that does not fit now asks again: each is twice the one before. */
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 2_000;
-/** The wait of a line after which its chunk gives back what it has reserved for the lines behind it. */
+/** A chunk gives back what it has not used when no line went out for so long, or for twice as long at the most. */
 const PATIENCE_MS = 2_000;
+
+/** `ended` means that no line of the chunk goes out any more. */
+type Answer = "granted" | "wait" | "ended";
+type Asked = Pick<SpendingRequest, "needed" | "wanted">;
 
 export interface MeterDeps {
   readonly store: Pick<Store, "reserveIfLeased">;
@@ -68,76 +73,165 @@ export function estimateOf(
   return { tokens: inputTokens + outputTokens, cost: price === null ? 0n : costOf(use, price) };
 }
 
+/** What one line may use. It has that while it is at a target, and until its record is durable. */
+export class LineAllowance implements Allowance {
+  readonly #meter: SpendingMeter;
+  readonly #estimate: Spending;
+  #isTaken = false;
+
+  constructor(meter: SpendingMeter, estimate: Spending) {
+    this.#meter = meter;
+    this.#estimate = estimate;
+  }
+
+  /** Takes it for the first time, and waits while there is no room. Resolves to false when the run ends first. */
+  admit(): true | Promise<boolean> {
+    return this.#taken(this.#meter.admit(this.#estimate));
+  }
+
+  take(): true | Promise<boolean> {
+    return this.#isTaken || this.#taken(this.#meter.take(this.#estimate));
+  }
+
+  #taken(taken: true | Promise<boolean>): true | Promise<boolean> {
+    if (taken !== true) return this.#takenLater(taken);
+    this.#isTaken = true;
+    return true;
+  }
+
+  async #takenLater(taken: Promise<boolean>): Promise<boolean> {
+    this.#isTaken = await taken;
+    return this.#isTaken;
+  }
+
+  giveBack(): void {
+    if (this.#isTaken) this.#meter.giveBack(this.#estimate);
+    this.#isTaken = false;
+  }
+
+  /** Ends it: the record of the line is durable, or there is none. */
+  settle(): void {
+    if (this.#isTaken) this.#meter.settle(this.#estimate);
+    this.#isTaken = false;
+  }
+}
+
 export class SpendingMeter {
   readonly #metered: Metered;
   readonly #deps: MeterDeps;
-  /** What the lines may use whose records are not durable yet. */
+  /** What the lines may use that are at a target, or whose records are not durable yet. */
   #inFlight: Spending = NO_SPENDING;
-  /** What the store has reserved for the chunk. */
+  /** What the store has reserved for the chunk, at least. */
   #reserved: Spending = NO_SPENDING;
   /** The quotas of the project under which that was reserved. */
   #quotas: SpendingQuotas;
   #leftCount: number;
+  /** Whether a line has gone out since the last look. */
+  #isMoving = false;
+  /** The latest question to the store. */
+  #question: Promise<unknown> = Promise.resolve();
+  /** Ends the looks. */
+  readonly close: Cancel;
 
   constructor(metered: Metered, deps: MeterDeps) {
     this.#metered = metered;
     this.#deps = deps;
     this.#leftCount = metered.claimed.chunk.lineCount;
     this.#quotas = this.#currentQuotas();
+    this.close = every(deps.clock, PATIENCE_MS, () => this.#giveBackIfIdle());
   }
 
-  /** Lets a line go out. Returns a promise only where the store has to be asked: false when the run ends first. */
+  allowance(estimate: Spending): LineAllowance {
+    return new LineAllowance(this, estimate);
+  }
+
+  /** Lets a line go out for the first time, as {@link LineAllowance.admit} does. */
   admit(needed: Spending): true | Promise<boolean> {
-    const inFlight = addSpending(this.#inFlight, needed);
-    const isReserved = isWithin(inFlight, this.#reserved);
-    // Other quotas may allow less than was reserved.
-    if (!isReserved || !areEqual(this.#currentQuotas(), this.#quotas)) return this.#ask(needed);
-    this.#take(needed);
-    return true;
+    const taken = this.#takeReserved(needed) || this.#askForRoom(needed);
+    if (this.#leftCount > 1) this.#leftCount--;
+    return taken;
   }
 
-  /**
-   * A line is not under way any more: its record is durable, or there is none. Its part of the reservation is used up, because
-   * the store counts what the line really took.
-   */
+  /** Lets a line go out that has waited, as {@link Allowance.take} does. */
+  take(needed: Spending): true | Promise<boolean> {
+    return this.#takeReserved(needed) || this.#ask(needed).then((answer) => answer === "granted");
+  }
+
+  /** A line waits. Its part is for other lines of the chunk, until it goes back to the store. */
+  giveBack(estimate: Spending): void {
+    this.#inFlight = subtractSpending(this.#inFlight, estimate);
+  }
+
+  /** A line has ended. Its part of the reservation is used up, because the store counts what the line really took. */
   settle(estimate: Spending): void {
     this.#inFlight = subtractSpending(this.#inFlight, estimate);
     this.#reserved = subtractSpending(this.#reserved, estimate);
   }
 
-  /** Waits for what a line needs beside its part of the limits. */
-  async during<T>(wait: Promise<T>): Promise<T> {
-    let isOver = false;
+  #takeReserved(needed: Spending): boolean {
+    const inFlight = addSpending(this.#inFlight, needed);
+    // Other quotas may allow less than was reserved.
+    if (!isWithin(inFlight, this.#reserved) || !areEqual(this.#currentQuotas(), this.#quotas))
+      return false;
+    this.#inFlight = inFlight;
+    this.#isMoving = true;
+    return true;
+  }
+
+  #giveBackIfIdle(): void {
+    const { run } = this.#metered;
+    const isIdle = !this.#isMoving && !isWithin(this.#reserved, this.#inFlight);
+    this.#isMoving = false;
+    if (!isIdle || run.stop.aborted) return;
     // Where the store cannot be asked, it has more reserved than the chunk uses, until the next line asks.
-    const giveBack = () => void this.#giveBack(() => isOver).catch(() => {});
-    const cancel = this.#deps.clock.after(PATIENCE_MS, giveBack);
-    try {
-      return await wait;
-    } finally {
-      isOver = true;
-      cancel();
+    void this.#reserve({ needed: NO_SPENDING, wanted: NO_SPENDING }).catch(() => {});
+  }
+
+  async #askForRoom(needed: Spending): Promise<boolean> {
+    const { run, flush } = this.#metered;
+    const { clock } = this.#deps;
+    for (let pauseMs = FIRST_PAUSE_MS; !run.stop.aborted; pauseMs *= 2) {
+      const answer = await this.#ask(needed);
+      if (answer !== "wait") return answer === "granted";
+      await flush();
+      await sleep(clock, Math.min(pauseMs, LONGEST_PAUSE_MS), run.stop);
     }
+    return false;
   }
 
-  async #giveBack(isOver: () => boolean): Promise<void> {
+  #ask(needed: Spending): Promise<Answer> {
+    return this.#reserve({ needed, wanted: times(needed, this.#leftCount) });
+  }
+
+  /** Asks the store, each time for the whole of the chunk: so a question must know the answer to the one before it. */
+  #reserve(request: Asked): Promise<Answer> {
+    const question = this.#question.then(() => this.#reserveNow(request));
+    this.#question = question.catch(() => {});
+    return question;
+  }
+
+  async #reserveNow(request: Asked): Promise<Answer> {
+    const { claimed, run } = this.#metered;
+    // A reservation ends with its lease: after a pause of the machine, what other chunks have reserved would be granted again.
     await this.#deps.leases.renewIfLate();
-    if (isOver() || isWithin(this.#reserved, this.#inFlight)) return;
-    // The store hears of this before the next line asks it.
-    this.#reserved = this.#inFlight;
-    this.#endIfPaused(await this.#reserve({ needed: NO_SPENDING, wanted: NO_SPENDING }));
-  }
-
-  #reserve(request: Pick<SpendingRequest, "needed" | "wanted">): Promise<ReservationResult> {
-    const { lease, batch } = this.#metered.claimed;
+    if (run.stop.aborted) return "ended";
     const quotas = this.#currentQuotas();
     this.#quotas = quotas;
-    const held = { project: batch.project, quotas, inFlight: this.#inFlight };
-    return this.#deps.store.reserveIfLeased(lease, { ...held, ...request });
+    // What is left beside the lines in flight goes back with the question. Lines may be settled before its answer is there.
+    this.#reserved = this.#inFlight;
+    const held = { project: claimed.batch.project, quotas, inFlight: this.#inFlight };
+    const result = await this.#deps.store.reserveIfLeased(claimed.lease, { ...held, ...request });
+    if (result.kind === "granted") {
+      this.#reserved = addSpending(this.#reserved, result.granted);
+      this.#inFlight = addSpending(this.#inFlight, request.needed);
+      this.#isMoving = true;
+    }
+    return this.#answerOf(result);
   }
 
-  /** Ends the run where its batch sends no lines any more, and returns whether it does. */
-  #endIfPaused(result: ReservationResult): boolean {
-    if (result.kind === "granted" || result.kind === "wait") return false;
+  /** Ends the run where its batch sends no lines any more. */
+  #answerOf(result: ReservationResult): Answer {
+    if (result.kind === "granted" || result.kind === "wait") return result.kind;
     const { claimed, run } = this.#metered;
     const { clock, log } = this.#deps;
     if (result.kind === "exhausted") {
@@ -145,34 +239,7 @@ export class SpendingMeter {
       log.info({ batch, project, reason: result.reason }, "batch.paused");
     }
     run.end("pause", null, clock);
-    return true;
-  }
-
-  #take(needed: Spending): void {
-    this.#inFlight = addSpending(this.#inFlight, needed);
-    if (this.#leftCount > 1) this.#leftCount--;
-  }
-
-  async #ask(needed: Spending): Promise<boolean> {
-    const { run, flush } = this.#metered;
-    const { clock, leases } = this.#deps;
-    const wanted = times(needed, this.#leftCount);
-    for (let pauseMs = FIRST_PAUSE_MS; !run.stop.aborted; pauseMs *= 2) {
-      // A reservation ends with its lease: after a pause of the machine, what other chunks have reserved would be granted again.
-      await leases.renewIfLate();
-      const result = await this.#reserve({ needed, wanted });
-      if (result.kind === "granted") {
-        // Lines may have been settled meanwhile. What was reserved for them is not left for others.
-        this.#reserved = addSpending(this.#inFlight, result.granted);
-        this.#take(needed);
-        return true;
-      }
-      this.#reserved = this.#inFlight;
-      if (this.#endIfPaused(result)) return false;
-      await flush();
-      await sleep(clock, Math.min(pauseMs, LONGEST_PAUSE_MS), run.stop);
-    }
-    return false;
+    return "ended";
   }
 
   #currentQuotas(): SpendingQuotas {

@@ -11,7 +11,7 @@ import { FairQueue } from "../batch/fair-queue.ts";
 import { worstOf } from "../batch/forecast.ts";
 import { isSuccess, type Outcome } from "../batch/outcome.ts";
 import type { AllowedAnswer } from "../batch/token-estimate.ts";
-import { type Clock, elapsedAt } from "../clock.ts";
+import { type Clock, elapsedAt, sleep } from "../clock.ts";
 import { HeldWaits } from "./held-waits.ts";
 import { mayAsk, proxyThrough } from "./proxy.ts";
 import { decide, forgiven, type Next, NO_ATTEMPTS, type Tally } from "./retry.ts";
@@ -32,6 +32,8 @@ import type {
 const INTERRUPTED: Outcome = { kind: "interrupted" };
 /** A timer may ring a little before its time. */
 const EARLY_MS = 5;
+/** The pause of a line that may not use enough at the moment. */
+const NO_ROOM_PAUSE_MS = 1_000;
 
 export interface RouteOptions {
   readonly targets: readonly Target[];
@@ -169,6 +171,8 @@ export class TargetRoute implements Route {
       if (slot === null && this.#areAllClosed) break;
       if (slot === null) continue;
       const target: Target = slot.target;
+      const taken = request.allowance?.take() ?? true;
+      if (taken !== true && !(await this.#isAllowed(taken, slot, signals.stop))) continue;
       const startAtMs = this.#clock.elapsedMs();
       if (!target.holds.pass(request, startAtMs)) {
         target.decline(slot);
@@ -202,6 +206,7 @@ export class TargetRoute implements Route {
       failedStartAtMs = startAtMs;
       // A target that is full, down or refuses us says nothing about the others.
       if (isTargetInTrouble && this.#fitTargets(asking, failedAtMs).length > 0) continue;
+      request.allowance?.giveBack();
       await this.#retryWaits.wait(next.atMs, signals.stop);
       if (this.#clock.elapsedMs() + EARLY_MS >= deadlineAtMs) break;
     }
@@ -217,11 +222,28 @@ export class TargetRoute implements Route {
   async #nextSlot(asking: SlotRequest<Target>, stop: AbortSignal): Promise<Slot<Target> | null> {
     if (this.#areAllClosed) return null;
     const { request } = asking;
+    request.allowance?.giveBack();
     const readyAtMs = this.#readyAtMs(request);
     if (readyAtMs <= this.#clock.elapsedMs()) return this.#queue.acquire(asking, stop);
     const untilMs = Math.min(readyAtMs, elapsedAt(this.#clock, request.deadlineAtMs));
     await this.#held.waitAsLine(request, untilMs, stop);
     return null;
+  }
+
+  /** Resolves to false, after a pause and without the slot, when the line may not go out at the moment. */
+  async #isAllowed(
+    taken: Promise<boolean>,
+    slot: Slot<Target>,
+    stop: AbortSignal,
+  ): Promise<boolean> {
+    let isAllowed = false;
+    try {
+      isAllowed = (await taken) && !stop.aborted;
+    } finally {
+      if (!isAllowed) slot.target.decline(slot);
+    }
+    if (!isAllowed) await sleep(this.#clock, NO_ROOM_PAUSE_MS, stop);
+    return isAllowed;
   }
 
   get #areAllClosed(): boolean {

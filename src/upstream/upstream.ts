@@ -30,6 +30,8 @@ export interface UpstreamRequest {
   readonly deadlineAtMs: number;
   /** The memory of the answer, from its first byte until its sender releases it. A proxied answer has none. */
   readonly room?: AnswerRoom | undefined;
+  /** What a line may use; missing where nothing bounds that. */
+  readonly allowance?: Allowance | undefined;
   /** The trace it belongs to, as W3C `traceparent`; null without one. */
   readonly traceparent: string | null;
 }
@@ -43,6 +45,17 @@ export interface AnswerRoom {
   add(bytes: number): Promise<void> | null;
   /** Releases the memory, because the answer is not needed any more. */
   release(): void;
+}
+
+/** The part of a budget and of quotas that a line has while it is at a target. A line that waits would keep it from others. */
+export interface Allowance {
+  /**
+   * Takes it for an attempt, unless the line has it. Returns a promise only where the store has to be asked: false when
+   * there is no room at the moment, or no line goes out any more.
+   */
+  take(): true | Promise<boolean>;
+  /** Leaves it to others, unless the line has none. */
+  giveBack(): void;
 }
 
 /** Two signals, because the start of another attempt and the end of this one are different questions. */

@@ -49,34 +49,49 @@ test("a line that fits only if those before it take less waits for their records
   const { meter, run } = await chunks.meterOf("a");
   expect(await meter!.admit(costing("6"))).toBe(true);
   const waiting = meter!.admit(costing("6"));
-  await bench.clock.asleep(1, bench.clock.nowMs());
-  expect(chunks.flushCount).toBe(1);
+  await expect.poll(() => chunks.flushCount).toBe(1);
   meter!.settle(costing("6"));
   bench.clock.advance(2_000);
   expect(await waiting).toBe(true);
   expect(run.endReason).toBeNull();
 });
 
-test("a chunk whose line waits gives back what it has reserved for the lines behind it", async () => {
+test("a chunk whose lines wait gives back what it has reserved for them and for those behind them", async () => {
   const chunks = await metered("100");
   const [slow, other] = [await chunks.meterOf("a"), await chunks.meterOf("b")];
-  expect(await slow.meter!.admit(costing("1"))).toBe(true);
-  // All ten lines of the slow chunk have their part, and one of them is under way.
+  const line = slow.meter!.allowance(costing("1"));
+  expect(await line.admit()).toBe(true);
+  // All ten lines of the slow chunk have their part, and the first one does not get out.
+  line.giveBack();
+  expect(line.take()).toBe(true);
+  line.giveBack();
   let isAdmitted: boolean | null = null;
-  void Promise.resolve(other.meter!.admit(costing("95"))).then((admitted) => {
+  void Promise.resolve(other.meter!.admit(costing("100"))).then((admitted) => {
     isAdmitted = admitted;
   });
-  await bench.clock.asleep(1, bench.clock.nowMs());
-  const slot = Promise.withResolvers<null>();
-  const waiting = slow.meter!.during(slot.promise);
   const afterMore = () => {
     bench.clock.advance(2_000);
     return isAdmitted;
   };
   await expect.poll(afterMore).toBe(true);
-  slot.resolve(null);
-  expect(await waiting).toBeNull();
-  expect(await slow.meter!.admit(costing("4"))).toBe(true);
+  // Now there is no room for it, until the other one has taken less.
+  expect(await line.take()).toBe(false);
+  other.meter!.settle(costing("100"));
+  await bench.store.closeChunkIfLeased(other.claimed.lease, null);
+  expect(await line.take()).toBe(true);
+});
+
+test("lines that go out at the same time have the sum of their estimates reserved", async () => {
+  const chunks = await metered("10");
+  const { meter } = await chunks.meterOf("a");
+  const other = await chunks.meterOf("b");
+  const lines = ["3", "3", "3"].map((cost) => meter!.allowance(costing(cost)));
+  expect(await Promise.all(lines.map((line) => line.take()))).toEqual([true, true, true]);
+  expect(await other.meter!.allowance(costing("2")).take()).toBe(false);
+  lines[0]!.settle();
+  expect(await lines[1]!.take()).toBe(true);
+  expect(await meter!.allowance(costing("4")).take()).toBe(true);
+  expect(await other.meter!.allowance(costing("1")).take()).toBe(false);
 });
 
 test("a line that does not fit by itself pauses its batch and ends the run", async () => {

@@ -5,6 +5,7 @@
 import { expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { FakeClock } from "../support/fake-clock.ts";
+import { type Given, GOOD, refusal } from "../support/given.ts";
 import { ask, configWith, create, post, upload } from "../support/projects.ts";
 import { chatLine, chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -154,9 +155,10 @@ test("batches at a model server that does not answer leave what they do not use 
 
 test("a batch whose next line waits for what others of its project hold of a quota says that there is no room", async () => {
   await using upstream = await startUpstream();
-  const config = configWith({ quotas: { cost_per_month: "4" } }, { prices });
   const upstreams = [{ name: "one", base_url: upstream.url, models: ["*"] }];
-  await using service = await startTestService({ config: { ...config, upstreams } });
+  const engine = { stop_grace_seconds: 0 };
+  const config = configWith({ quotas: { cost_per_month: "4" } }, { engine, upstreams, prices });
+  await using service = await startTestService({ config });
   const { url, events } = service;
   upstream.hold();
   const file = (await upload(url, `${chatLines(2).join("\n")}\n`)).body.id as string;
@@ -175,3 +177,42 @@ test("a batch whose next line waits for what others of its project hold of a quo
   await upstream.reached(6);
   upstream.release();
 });
+
+const WAITS: [reason: string, given: Given | null][] = [
+  ["upstream_down", null],
+  ["no_room", { status: 429, headers: { "retry-after": "7200" }, body: {} }],
+  ["refused_credentials", refusal(401, { message: "no", code: "invalid_api_key" })],
+];
+
+test.each(WAITS)(
+  "lines that wait because of %s (%o) leave the quota to others of the project, and go out once they can",
+  async (reason, given) => {
+    await using failing = await startUpstream({ answers: () => given ?? GOOD });
+    await using good = await startUpstream();
+    const configFor = (url: string, cost_per_month: string) => {
+      const upstreams = [
+        { name: "failing", base_url: url, models: ["failing"] },
+        { name: "good", base_url: good.url, models: ["good"] },
+      ];
+      return configWith({ quotas: { cost_per_month } }, { upstreams, prices });
+    };
+    const config = configFor(given === null ? "http://127.0.0.1:9/v1" : failing.url, "6");
+    await using service = await startTestService({ config });
+    const { url, events } = service;
+    const submit = async (model: string, lineCount: number) => {
+      const content = `${chatLines(lineCount).join("\n")}\n`.replaceAll("test-model", model);
+      const file = (await upload(url, content)).body.id as string;
+      return (await create(url, file)).body.id as string;
+    };
+    const waiting = await submit("failing", 50);
+    const reasonNow = async () => (await batchAt(url, waiting)).x_batchd.waiting?.reason;
+    await expect.poll(reasonNow).toBe(reason);
+    const other = await submit("good", 6);
+    await events.reached("batch.completed", { batch: other });
+    await expect.poll(reasonNow).toBe(reason);
+    failing.answers = () => GOOD;
+    service.reconfigure(configFor(failing.url, "100"));
+    await events.reached("batch.completed", { batch: waiting });
+    expect((await batchAt(url, waiting)).request_counts.completed).toBe(50);
+  },
+);
