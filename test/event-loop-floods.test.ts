@@ -1,14 +1,16 @@
 /**
  * Nothing that comes at full speed keeps the event loop for long, or takes memory beyond its bytes: neither bodies that a
- * client sends byte by byte, nor what a model server makes of an answer. A real server, watched as in `event-loop.test.ts`.
+ * client sends byte by byte, nor what a model server or a receiver of webhooks makes of an answer. A real server, watched as in `event-loop.test.ts`.
  */
 import { mkdtemp } from "node:fs/promises";
 import { createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { submitLines } from "./support/batches.ts";
 import { forAllTests } from "./support/for-all-tests.ts";
 import { listening } from "./support/listening.ts";
 import { RawConnection } from "./support/raw-http.ts";
+import { chatLines } from "./support/service.ts";
 import { temporaryFolder } from "./support/store-builders.ts";
 import { AGAIN, MAX_TURN_MS, startWatched } from "./support/watched-server.ts";
 
@@ -232,4 +234,31 @@ describe("a model server holds up nothing, and takes no memory, with", () => {
     expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
     expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
   });
+});
+
+test("receivers of webhooks hold up nothing with heads without end", AGAIN, async () => {
+  const COUNT = 32;
+  const answered = Array.from({ length: 2 * COUNT }, () => Promise.withResolvers<void>());
+  let connectionCount = 0;
+  const server = createServer((socket) => {
+    const number = connectionCount++;
+    socket.on("error", () => {}).on("close", () => answered[number]?.resolve());
+    socket.once("data", () => {
+      if (number < COUNT) socket.end("HTTP/1.1 204 No Content\r\n\r\n");
+      else void flood(socket, `HTTP/1.1 204 No Content\r\n${"a: b\r\n".repeat(10_000)}`);
+    });
+  });
+  const url = `http://127.0.0.1:${await listening(server)}`;
+  const endpoints = Array.from({ length: COUNT }, (_, n) => ({ name: `w${n}`, secret: "x", url }));
+  const webhooks = { endpoints, allow_private_hosts: ["127.0.0.1"] };
+  await using watched = await startWatched(await mkdtemp(join(folder, "data-")), [], { webhooks });
+  const closed = (from: number) =>
+    Promise.all(answered.slice(from, from + COUNT).map(({ promise }) => promise));
+  // The first event loads what sends it.
+  await submitLines(watched.openai, chatLines(1));
+  await closed(0);
+  const longestTurnMs = await watched.watch();
+  await submitLines(watched.openai, chatLines(1));
+  await closed(COUNT);
+  expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
 });

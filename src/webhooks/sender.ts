@@ -10,14 +10,13 @@ import { Agent, buildConnector } from "undici";
 import { type Clock, timeLimit } from "../clock.ts";
 import type { BatchEvent } from "../contract/event.ts";
 import { type AddressGuard, AddressRefused } from "../resources/address-guard.ts";
+import { readingAnswers } from "../resources/reading-time.ts";
 import { version } from "../version.ts";
 
 /** The time for a whole attempt, from the lookup of the name to the end of the answer. */
 const ATTEMPT_TIMEOUT_MS = 10_000;
 /** The part of the answer to read. It is not used, but an ordinary receiver should not see a broken connection. */
 const MAX_ANSWER_BYTES = 64 * 1024;
-/** The most answers before the answer (1xx). A flood of them is parsed as fast as it comes. */
-const MAX_INTERIM_ANSWERS = 16;
 
 export interface Message {
   readonly url: string;
@@ -39,11 +38,9 @@ export class Sender {
 
   constructor({ guard, clock }: { guard: AddressGuard; clock: Clock }) {
     this.#clock = clock;
-    const connect = buildConnector({
-      lookup: guard.lookup,
-      allowH2: false,
-      timeout: ATTEMPT_TIMEOUT_MS,
-    });
+    const connect = readingAnswers(
+      buildConnector({ lookup: guard.lookup, allowH2: false, timeout: ATTEMPT_TIMEOUT_MS }),
+    );
     this.#agent = new Agent({
       // An IP address in a URL needs no lookup, so it must be checked here.
       connect: (options, callback) => {
@@ -83,8 +80,6 @@ export class Sender {
     const url = new URL(message.url);
     const body = JSON.stringify(message.event);
     const nowMs = this.#clock.nowMs();
-    const flooded = new AbortController();
-    let interimCount = 0;
     const answer = await this.#agent.request({
       origin: url.origin,
       path: `${url.pathname}${url.search}`,
@@ -95,12 +90,7 @@ export class Sender {
         ...signedHeaders({ ...message, body, nowMs }),
       },
       body,
-      signal: AbortSignal.any([signal, flooded.signal]),
-      onInfo: () => {
-        interimCount++;
-        if (interimCount > MAX_INTERIM_ANSWERS)
-          flooded.abort(new Error("too many interim answers"));
-      },
+      signal,
     });
     // The status decides, even if the rest of the answer never comes.
     await answer.body.dump({ limit: MAX_ANSWER_BYTES, signal }).catch(() => {});

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
+import { type AddressInfo, createServer as createNetServer } from "node:net";
 import { buffer } from "node:stream/consumers";
 import { xxhash128 } from "hash-wasm";
 import { afterAll, describe, expect, test } from "vitest";
@@ -196,6 +196,19 @@ describe("an Oxen server", () => {
     });
     const url = `http://127.0.0.1:${await listening(endless)}`;
     await expect(locationAt({ url }).deliver(aParcel(), aCall())).rejects.toThrow("too long");
+    const interim = createNetServer((socket) => {
+      const send = () => {
+        while (!socket.destroyed && socket.write("HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1_000)));
+      };
+      socket
+        .on("error", () => {})
+        .on("drain", send)
+        .once("data", send);
+    });
+    const interimUrl = `http://127.0.0.1:${await listening(interim)}`;
+    await expect(locationAt({ url: interimUrl }).deliver(aParcel(), aCall())).rejects.toThrow(
+      "UND_ERR_HEADERS_OVERFLOW",
+    );
   });
 
   test("cannot choose addresses by the ids in its answers", async () => {

@@ -93,7 +93,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       "config/secrets.ts",
       "redactor.ts",
       "resources/name-lookup.ts",
-      "resources/turn-budget.ts",
+      "resources/reading-time.ts",
       "version.ts",
     ],
     mayKnow: ["config/upstreams.ts", UPSTREAM],
@@ -144,7 +144,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["clock.ts", "config/locations.ts"],
   },
   "locations/oxen/": {
-    may: [...LOCATION, "resources/name-lookup.ts"],
+    may: [...LOCATION, "resources/name-lookup.ts", "resources/reading-time.ts"],
     mayKnow: ["config/locations.ts"],
   },
   "locations/s3/": {
@@ -162,7 +162,13 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["clock.ts"],
   },
   "webhooks/": {
-    may: [...BASE, "loop.ts", "resources/address-guard.ts", "version.ts"],
+    may: [
+      ...BASE,
+      "loop.ts",
+      "resources/address-guard.ts",
+      "resources/reading-time.ts",
+      "version.ts",
+    ],
     mayKnow: [STORE, "config/schema.ts"],
   },
   "deliveries/": {

@@ -139,7 +139,7 @@ test("a receiver that floods the sender with interim answers fails at once, and 
   });
   expect(await sender.send(message(`${url}/flood`), never)).toEqual({
     kind: "failed",
-    reason: "too many interim answers",
+    reason: expect.stringContaining("UND_ERR_HEADERS_OVERFLOW"),
   });
   expect(await sender.send(message(`${url}/few`), never)).toEqual({ kind: "delivered" });
   await sender.close();

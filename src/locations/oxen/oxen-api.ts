@@ -2,8 +2,9 @@
  * The HTTP interface of an Oxen server, as version 0.53 has it. Redirects are not followed, because the token would go with
  * them. An answer that is gathered has a bound.
  */
-import { Agent, FormData } from "undici";
+import { Agent, buildConnector, FormData } from "undici";
 import { lookupOnce } from "../../resources/name-lookup.ts";
+import { readingAnswers } from "../../resources/reading-time.ts";
 import { LocationError, type LocationFailure } from "../location.ts";
 
 export interface OxenAddress {
@@ -30,7 +31,8 @@ export interface OxenAnswer {
   readonly body: unknown;
 }
 
-const MAX_ANSWER_BYTES = 1024 * 1024;
+/** An answer in use is a branch or a commit. JSON of a megabyte may take a quarter of a second to parse. */
+const MAX_ANSWER_BYTES = 64 * 1024;
 /** The server asks for patience with a 429 while it repairs or moves a repository. */
 const PASSING_STATUSES = [408, 409, 425, 429];
 
@@ -45,7 +47,13 @@ export class OxenApi {
     this.#dispatcher = new Agent({
       headersTimeout: timeoutMs,
       bodyTimeout: timeoutMs,
-      connect: { timeout: Math.min(timeoutMs, 10_000), lookup: lookupOnce },
+      connect: readingAnswers(
+        buildConnector({
+          timeout: Math.min(timeoutMs, 10_000),
+          lookup: lookupOnce,
+          allowH2: false,
+        }),
+      ),
     });
     this.#root = `${url.replace(/\/+$/, "")}/api/repos/${encoded(repository.split("/"))}`;
   }

@@ -10,16 +10,14 @@ import { createSecureContext, getCACertificates, type SecureContext } from "node
 import type { Clock } from "../../clock.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
 import { lookupOnce } from "../../resources/name-lookup.ts";
+import { readingAnswers } from "../../resources/reading-time.ts";
 import type { Proxied } from "../upstream.ts";
 import { Attempt, type Attempted, type AttemptRules } from "./attempt.ts";
 import { basicAuthorization, type Dialect, type Exchange } from "./dialect.ts";
-import { skipInterimOn } from "./interim.ts";
 import { ProxiedAnswer, type Unproxied } from "./proxied-answer.ts";
-import { readInTurns } from "./reading-time.ts";
 import type { Timeouts } from "./timeout-timer.ts";
 import {
   buildConnector,
-  type Connector,
   type Dispatcher,
   loadProxyAgent,
   Pool,
@@ -169,18 +167,6 @@ function connect(config: UpstreamConfig, authorities: string | null): Dispatcher
     ? new Pool(new URL(config.base_url).origin, { ...limits, connect: connector })
     : connectThrough(new URL(config.proxy), { tls, limits });
 }
-
-const readingAnswers =
-  (connect: Connector): Connector =>
-  (options, callback) =>
-    connect(options, (...result) => {
-      const [error, socket] = result;
-      if (error === null && socket !== null) {
-        readInTurns(socket);
-        skipInterimOn(socket);
-      }
-      callback(...result);
-    });
 
 interface ConnectionOptions {
   readonly tls: { readonly timeout: number };

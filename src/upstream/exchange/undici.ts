@@ -9,14 +9,10 @@ const require = createRequire(import.meta.url);
 
 export type { Dispatcher } from "undici";
 export type PoolOptions = undici.Pool.Options;
-export type Connector = undici.buildConnector.connector;
 
 export const Pool = require("undici/lib/dispatcher/pool.js") as typeof undici.Pool;
 
 export const buildConnector = require("undici/lib/core/connect.js") as typeof undici.buildConnector;
-
-export const { HeadersOverflowError } =
-  require("undici/lib/core/errors.js") as typeof undici.errors;
 
 /** The whole package, for the first target behind a proxy: the agent calls methods that only its entry point adds. */
 export const loadProxyAgent = () => (require("undici") as typeof undici).ProxyAgent;

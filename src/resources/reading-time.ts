@@ -6,8 +6,9 @@
  * read on in the next turn. Its bytes wait in the system meanwhile, which slows the server down.
  */
 import type { Socket } from "node:net";
-import { systemClock } from "../../clock.ts";
-import { TurnBudget } from "../../resources/turn-budget.ts";
+import { systemClock } from "../clock.ts";
+import { skipInterimOn } from "./interim.ts";
+import { TurnBudget } from "./turn-budget.ts";
 
 /** The time of a turn: several times what hundreds of usual answers take, since a turn has a price of its own. */
 const READING_MS = 16;
@@ -17,7 +18,23 @@ const STEP_BYTES = 8 * 1024;
 /** All connections of the process share the time. */
 const turn = new TurnBudget(systemClock, READING_MS);
 
-export function readInTurns(socket: Socket): void {
+type Connected = (...result: [error: null, socket: Socket] | [error: Error, socket: null]) => void;
+
+/** Makes what connects undici return connections whose answers may come at any speed, and behind interim ones. */
+export const readingAnswers =
+  <Options>(connect: (options: Options, callback: Connected) => void) =>
+  (options: Options, callback: Connected): void =>
+    connect(options, (...result) => {
+      const [error, socket] = result;
+      // undici leaves the socket out with an error.
+      if (error === null) {
+        readInTurns(socket);
+        skipInterimOn(socket);
+      }
+      callback(...result);
+    });
+
+function readInTurns(socket: Socket): void {
   const read = socket.read.bind(socket);
   // undici reads at this event until nothing is left.
   const readOn = () => void (socket.destroyed || socket.emit("readable"));
