@@ -77,7 +77,7 @@ const optionsCard = (
 <label>Endpoint <select name="endpoint">${BATCH_ENDPOINTS.map((each) => html`<option>${each}</option>`)}</select></label>
 <label><span>Model <span class="dim">for lines that name none</span></span><input name="model" list="models" autocomplete="off" spellcheck="false"></label>
 <datalist id="models">${models.filter((name) => name !== "*").map((name) => html`<option value="${name}"></option>`)}</datalist>
-<label>Window <input name="window" value="${DEFAULT_COMPLETION_WINDOW}" autocomplete="off"></label>
+<label><span>Window <span class="dim">hours or days in which it ends</span></span><input name="window" value="${DEFAULT_COMPLETION_WINDOW}" required pattern="[1-9][0-9]{0,3}[hd]" title="Write hours or days, such as 24h or 7d" autocomplete="off"></label>
 <label><span>Priority <span class="dim">${PRIORITIES.min} to ${PRIORITIES.max}</span></span><input name="priority" type="number" min="${PRIORITIES.min}" max="${PRIORITIES.max}" value="${PRIORITIES.default}"></label>
 <label><span>Sample <span class="dim">lines to run before it pauses</span></span><input name="sample" type="number" min="1" max="1000" placeholder="none"></label>
 <label><span>Budget <span class="dim">pauses before it costs more</span></span><input name="budget" inputmode="decimal" pattern="[0-9]{1,12}([.][0-9]{1,12})?" title="Write an amount such as 5.00" placeholder="none, or such as 5.00" autocomplete="off"></label>

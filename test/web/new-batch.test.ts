@@ -40,6 +40,9 @@ describe.skipIf(!hasChromium())("a new batch", () => {
     const page = await opened("once.jsonl", chatLine("a", "Peru"));
     await page.getByLabel("Window").fill("a day");
     await create(page);
+    await fault(page, "Window: Write hours or days, such as 24h or 7d.");
+    await page.getByLabel("Window").fill("2d");
+    await create(page);
     await fault(page, "Value must be '24h'.");
     await page.getByLabel("Window").fill("24h");
     await page.route(isCreation, lose, { times: 1 });
@@ -149,7 +152,7 @@ describe.skipIf(!hasChromium())("a new batch", () => {
   test("takes no other rows for an input that is sent already", async () => {
     const page = await opened("rows.csv", "country\nPeru\n");
     await page.getByLabel("Model").fill("test-model");
-    await page.getByLabel("Window").fill("a day");
+    await page.getByLabel("Window").fill("2d");
     await create(page);
     await fault(page, "Value must be '24h'.");
     await page.getByLabel("Window").fill("24h");
@@ -163,7 +166,7 @@ describe.skipIf(!hasChromium())("a new batch", () => {
 
   test("is made of the file that is chosen, although another one was under way", async () => {
     const page = await opened("first.jsonl", chatLine("first", "Hi"));
-    await page.getByLabel("Window").fill("a day");
+    await page.getByLabel("Window").fill("2d");
     let pass = () => {};
     const arrived = new Promise<void>((resolve) => {
       void page.route(
