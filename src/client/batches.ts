@@ -11,7 +11,7 @@ import { assertReadable, assertWritable, isFileName } from "./output.ts";
 import { type ResultKind, writeResults } from "./results.ts";
 import type { JsonFlag, Session } from "./session.ts";
 import { progressOf, type ShownBatch, sayBatch } from "./shown-batch.ts";
-import { hasResults, watch } from "./wait.ts";
+import { hasResults, sayWhatFailed, watch } from "./wait.ts";
 import { date, lines } from "./words.ts";
 
 export interface ListFlags extends JsonFlag {
@@ -93,7 +93,9 @@ export async function showBatch(id: string, flags: JsonFlag, { server }: Session
 
 export async function watchBatch(id: string, flags: JsonFlag, session: Session): Promise<number> {
   const batch = await watch(id, session, flags);
-  return batch === null ? EXIT.interrupted : exitCodeOf(batch);
+  if (batch === null) return EXIT.interrupted;
+  sayWhatFailed(batch, flags, session.server);
+  return exitCodeOf(batch);
 }
 
 export interface ResultsFlags {

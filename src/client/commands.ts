@@ -51,7 +51,12 @@ const withWait = (command: Command): Command =>
 const withBatchOptions = (command: Command, defaultWindow?: string): Command =>
   command
     .option("--metadata <key=value>", "kept with the batch; may be given several times", keyValue)
-    .option("--window <time>", "time in which the batch ends", window, defaultWindow)
+    .option(
+      "--window <time>",
+      "time in which the batch ends, in hours or days",
+      window,
+      defaultWindow,
+    )
     .option("--model <name>", "model for lines that name none", modelName)
     .option(
       "--priority <number>",

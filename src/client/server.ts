@@ -204,12 +204,16 @@ const isMissingObject = ({ type, code, error }: APIError): boolean => {
 };
 
 /**
- * Returns the message of the server without the status, which the SDK puts in front of it. A page in its place is
- * shortened.
+ * Returns the message of the server without the status, which the SDK puts in front of it. Many messages of OpenAI do not name
+ * the field that they are about. A page in its place is shortened.
  */
-function messageOf({ error, message, status }: APIError): string {
+function messageOf({ error, message, status, param }: APIError): string {
   const told = (error as { message?: unknown } | undefined)?.message;
-  if (typeof told === "string" && told !== "") return truncate(told, MESSAGE_MAX_CHARACTERS);
+  if (typeof told === "string" && told !== "") {
+    const isField = status === 400 && typeof param === "string" && param !== "";
+    const field = isField && !told.includes(param) ? `${truncate(param)}: ` : "";
+    return truncate(`${field}${told}`, MESSAGE_MAX_CHARACTERS);
+  }
   return truncate(message.replaceAll(/\s+/g, " ")) || `status ${status}`;
 }
 

@@ -15,6 +15,7 @@ import {
   costOf,
   failureLines,
   faultLines,
+  isOfBatchd,
   progressOf,
   type ShownBatch,
   statusText,
@@ -49,7 +50,21 @@ export async function waitFor(id: string, flags: WaitFlags, session: Session): P
       writeResults(server, batch, { ...writing, format, kind, to }),
     );
   }
+  sayWhatFailed(batch, flags, server);
   return exitCodeOf(batch);
+}
+
+/** Says how lines that failed are seen, unless they were written to a file, and how they are run again. */
+export function sayWhatFailed(
+  batch: ShownBatch,
+  { json, output }: Partial<WaitFlags>,
+  server: Server,
+): void {
+  if (json || !isFinal(batch.status) || !batch.request_counts?.failed) return;
+  const { id, error_file_id: errors } = batch;
+  if (errors && output === undefined)
+    note(`To see why lines failed: ${printable(server.command("results", id, "--errors"))}`);
+  if (isOfBatchd(batch)) note(`To run them again: ${printable(server.command("retry", id))}`);
 }
 
 export const hasResults = ({ status, output_file_id: output, error_file_id: errors }: ShownBatch) =>
@@ -88,8 +103,10 @@ function commandsAfter(id: string, { output, format }: Partial<WaitFlags>, serve
 /** Says how a batch has ended. A run without a server has no other command that goes on with its batch. */
 export function sayEnd(batch: ShownBatch, server: Server | null): void {
   const cost = costOf(batch);
+  const pause = batch.x_batchd?.paused;
+  const state = pause ? printable(`paused (${pause.reason})`) : statusText(batch, process.stderr);
   note(
-    `${printable(batch.id)} ${statusText(batch, process.stderr)}: ${progressOf(batch)}${cost === null ? "" : `, ${printable(cost)}`}`,
+    `${printable(batch.id)} ${state}: ${progressOf(batch)}${cost === null ? "" : `, ${printable(cost)}`}`,
   );
   for (const line of [...failureLines(batch), ...faultLines(batch)]) note(printable(line));
   if (server === null || isFinal(batch.status)) return;

@@ -203,10 +203,11 @@ describe("lines of a batch", () => {
     const input = fileOf("sampled.jsonl", lines);
     const sampled = await batchd("submit", input, "--sample", "1", "--wait");
     const id = idIn(sampled.stdout);
-    expect(sampled.stderr).toContain(`To go on: batchd resume ${id}`);
+    expect(sampled.stderr).toMatch(/paused \(sample\): 1 of 4 lines\nTo go on: batchd resume \w+/);
     expect(sampled.code).toBe(6);
     await batchd("resume", id);
-    expect((await batchd("watch", id)).code).toBe(3);
+    const toldAtEnd = expect.stringMatching(/batchd results \w+ --errors\n.*: batchd retry \w+\n$/);
+    expect(await batchd("watch", id)).toMatchObject({ code: 3, stderr: toldAtEnd });
     const output = pathOf("merged.jsonl");
     const retried = await batchd("retry", id, "--merge", "-o", output);
     expect(retried.code).toBe(0);

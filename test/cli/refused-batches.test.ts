@@ -32,6 +32,7 @@ test("a file whose batch was refused is named with the commands that use it agai
   const input = fileOf("refused.jsonl", chatLines(1));
   const refused = await batchd("submit", input, "--window", "1h");
   expect(refused.code).toBe(1);
+  expect(refused.stderr).toMatch(/^batchd: completion_window: Invalid value: '1h'\. .*\n$/m);
   const command = (what: string) =>
     new RegExp(`^To ${what} it: batchd (.*)$`, "m").exec(refused.stderr)?.[1]?.split(" ") ?? [];
   const made = await batchd(...command("make a batch of"), "--wait");
