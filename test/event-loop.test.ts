@@ -4,11 +4,13 @@
  * machine does not change.
  */
 import { mkdtemp } from "node:fs/promises";
+import { createServer } from "node:http";
 import { join } from "node:path";
 import type OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createBatch } from "./support/batches.ts";
 import { forAllTests } from "./support/for-all-tests.ts";
+import { listening } from "./support/listening.ts";
 import { temporaryFolder } from "./support/store-builders.ts";
 import { startUpstream } from "./support/upstream.ts";
 import { AGAIN, MAX_TURN_MS, startWatched, type WatchedServer } from "./support/watched-server.ts";
@@ -259,3 +261,17 @@ test(
     expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
   },
 );
+
+test("lists of models that are nothing but brackets hold up nothing", AGAIN, async () => {
+  const depth = 900_000;
+  const list = `{"data":[{"id":"m"},${"[".repeat(depth)}${"]".repeat(depth)}]}`;
+  const server = createServer((_, answer) => {
+    answer.setHeader("content-type", "application/json").end(list);
+  });
+  const base_url = `http://127.0.0.1:${await listening(server)}/v1`;
+  const upstreams = ["a", "b", "c"].map((name) => ({ name, base_url, models: ["*"] }));
+  await using watched = await startWatched(await mkdtemp(join(folder, "data-")), upstreams);
+  const { data } = await watched.openai.models.list();
+  expect(data.map(({ id }) => id)).toEqual(["m"]);
+  expect(await watched.longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+});

@@ -13,7 +13,7 @@ import { ANY_MODEL, upstreamNames } from "./router.ts";
 import type { UpstreamRequest } from "./upstream.ts";
 
 const MODEL_LIST_TIMEOUT_MS = 2_000;
-/** The list is read as one value, which blocks the event loop. The longest list known has some 600 kB. */
+/** The longest list known has some 600 kB. */
 const MODEL_LIST_MAX_BYTES = 2 * 1024 * 1024;
 const NEVER = new AbortController().signal;
 

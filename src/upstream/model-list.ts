@@ -6,6 +6,7 @@
 import type { Outcome } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../telemetry/log.ts";
+import { listedNames } from "./listed-names.ts";
 import type { ModelListing } from "./upstream.ts";
 
 /** The time is short because a model that was pulled a moment ago must not be missing for long. */
@@ -54,7 +55,7 @@ export class ModelList {
 
   async #ask(): Promise<ModelListing> {
     const { name, ask, clock, log } = this.#options;
-    const listing = listingOf(await ask());
+    const listing = await listingOf(await ask());
     const isGood = listing.kind === "listed";
     if (isGood) this.#latestIds = listing.ids;
     if (!isGood) log.debug({ target: name, ...listing }, "upstream.models_unknown");
@@ -63,7 +64,7 @@ export class ModelList {
   }
 }
 
-function listingOf(outcome: Outcome | null): ModelListing {
+async function listingOf(outcome: Outcome | null): Promise<ModelListing> {
   if (outcome === null) return { kind: "unasked" };
   switch (outcome.kind) {
     case "answered":
@@ -78,25 +79,10 @@ function listingOf(outcome: Outcome | null): ModelListing {
         : { kind: "silent", detail: outcome.detail };
   }
   if (outcome.status !== 200) return { kind: "refused", status: outcome.status };
-  try {
-    return { kind: "listed", ...namesIn(JSON.parse(outcome.body.toString())) };
-  } catch {
-    return { kind: "silent", detail: "no JSON" };
-  }
-}
-
-/** Reads `{"data": [{"id", "aliases"}]}`, and skips parts of any other shape. */
-function namesIn(list: unknown): { ids: string[]; aliases: string[] } {
-  const { data } = (list ?? {}) as { data?: unknown };
-  const models = (Array.isArray(data) ? data : []).map(
-    (model) => (model ?? {}) as { id?: unknown; aliases?: unknown },
-  );
-  const texts = (values: readonly unknown[]) =>
-    values.filter((value): value is string => typeof value === "string");
-  return {
-    ids: texts(models.map(({ id }) => id)),
-    aliases: texts(models.flatMap(({ aliases }) => (Array.isArray(aliases) ? aliases : []))),
-  };
+  const names = await listedNames(outcome.body);
+  return names === null
+    ? { kind: "silent", detail: "too many models" }
+    : { kind: "listed", ...names };
 }
 
 /**

@@ -103,7 +103,13 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["config/upstreams.ts", "resources/turn-budget.ts", "upstream/exchange/"],
   },
   "upstream/": {
-    may: [...BASE, "resources/turn-budget.ts", "version.ts", "upstream/"],
+    may: [
+      ...BASE,
+      "resources/time-slice.ts",
+      "resources/turn-budget.ts",
+      "version.ts",
+      "upstream/",
+    ],
     mayKnow: ["config/upstreams.ts"],
   },
   "engine/": {
