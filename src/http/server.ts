@@ -6,19 +6,13 @@
  * complete before its request is. The server then reads and drops the rest for a while. A close at that moment would
  * reset the connection, and the client might never see the answer.
  */
-import {
-  createServer,
-  type IncomingMessage,
-  type Server,
-  type ServerResponse,
-  STATUS_CODES,
-} from "node:http";
+import { createServer, type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
 import {
   type AddressInfo,
   createServer as createSocketServer,
   isIPv6,
+  type Server,
   type Socket,
-  type Server as SocketServer,
 } from "node:net";
 import type { Duplex } from "node:stream";
 import { getRequestListener } from "@hono/node-server";
@@ -308,7 +302,7 @@ export async function problemOfAddress(address: Address): Promise<string | null>
   return problem;
 }
 
-function bind(server: SocketServer, { host, port }: Address): Promise<string | null> {
+function bind(server: Server, { host, port }: Address): Promise<string | null> {
   return new Promise((resolve) => {
     server.once("error", (error: NodeJS.ErrnoException) => {
       resolve(describeBindFault(error, { host, port }));
