@@ -116,9 +116,9 @@ async function run({ requestCount, seed }: FuzzOptions): Promise<Aftermath> {
     await using server = await Server.start({ name: "fuzz", folder, key: FUZZ_KEY, config });
     const campaign = new Campaign(server, await knownTo(server), seed);
     await campaign.send(0, WARM_UP_COUNT);
-    const before = await settled(server, upstream);
+    const before = await settled(server, upstream, { goal: 0, patienceMs: 3_000 });
     await campaign.send(WARM_UP_COUNT, requestCount);
-    const after = await settled(server, upstream, before);
+    const after = await settled(server, upstream, { goal: before, patienceMs: 60_000 });
     return {
       complaints: campaign.complaints,
       descriptors: { before, after },
@@ -238,8 +238,19 @@ function isEnvelope(body: string): boolean {
   }
 }
 
+interface Settling {
+  /** So few descriptors are enough. */
+  readonly goal: number;
+  /** Idle connections to PostgreSQL are closed after ten seconds. */
+  readonly patienceMs: number;
+}
+
 /** Waits until all batches are final, closes connections to the upstream, and counts descriptors. */
-async function settled(server: Server, upstream: TestUpstream, goal = 0): Promise<number> {
+async function settled(
+  server: Server,
+  upstream: TestUpstream,
+  { goal, patienceMs }: Settling,
+): Promise<number> {
   await until(
     "batches to end",
     () => openBatchCount(server),
@@ -251,7 +262,7 @@ async function settled(server: Server, upstream: TestUpstream, goal = 0): Promis
   const startedAtMs = Date.now();
   const check = async () => {
     least = Math.min(least, descriptorCount(server));
-    return least <= goal || Date.now() - startedAtMs > 3_000;
+    return least <= goal || Date.now() - startedAtMs > patienceMs;
   };
   await until("descriptors to be closed", check, Boolean);
   await upstream.listen(port);

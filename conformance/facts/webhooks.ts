@@ -22,6 +22,10 @@ async function delivered({ receiver }: Context, { id }: Batch): Promise<Received
 
 const clean = async (context: Context) => delivered(context, (await context.stories.clean()).final);
 
+/** The clients refuse an event that is older than five minutes, which one of a story may be on a busy machine. */
+const fresh = async (context: Context) =>
+  delivered(context, await context.main.run([line("fresh")]));
+
 const reports =
   (type: string, story: (context: Context) => Promise<{ final: Batch }>): Check =>
   async (context) => {
@@ -160,7 +164,7 @@ export const webhooks: Section = {
       title: "the signature is the one of the published example",
     }),
     strong.node("9-node", "The Node client verifies and parses it", async (context) => {
-      const { headers, body } = await clean(context);
+      const { headers, body } = await fresh(context);
       const client = new OpenAI({ apiKey: "unused" });
       const event = await client.webhooks.unwrap(body, new Headers(headers), WEBHOOK_SECRET);
       assert.equal(event.type, "batch.completed");
@@ -168,7 +172,7 @@ export const webhooks: Section = {
     strong.python("9-python", "and so does the Python client", {
       name: "verify_webhook",
       args: async (context) => {
-        const { headers, body } = await clean(context);
+        const { headers, body } = await fresh(context);
         return { headers, body, secret: WEBHOOK_SECRET };
       },
     }),
