@@ -88,8 +88,9 @@ export class Interactive {
       throw modelNotFound(model);
     }
     const end = await this.#deps.slots.take(request.project);
-    const { answerTokens } = found;
-    const resolved = { ...request, model, isModelInBody: named !== null, answerTokens };
+    const { inputTokens, answerTokens } = found;
+    const tokens = { inputTokens, answerTokens };
+    const resolved = { ...request, model, isModelInBody: named !== null, ...tokens };
     const result = await this.#proxy(route, resolved, disconnected).catch((cause: unknown) => {
       end();
       throw cause;
@@ -132,7 +133,7 @@ export class Interactive {
 
 /** A request with its model. */
 type Resolved = InteractiveRequest &
-  Pick<UpstreamRequest, "model" | "isModelInBody" | "answerTokens">;
+  Pick<UpstreamRequest, "model" | "isModelInBody" | "inputTokens" | "answerTokens">;
 
 const CLIENT_DISCONNECTED = "client_disconnected";
 

@@ -6,7 +6,7 @@ import { type Extent, indexOfKey, isInOtherCase, isObjectAt, isOther, quoted } f
 import { JsonScan, type Member } from "./json-scan.ts";
 import { skipSpace } from "./json-tokens.ts";
 import type { Reading } from "./reading.ts";
-import { answerTokensOf, NOTHING_SAID, noteMember } from "./token-estimate.ts";
+import { answerTokensOf, estimateInputTokens, NOTHING_SAID, noteMember } from "./token-estimate.ts";
 import { Utf8Check } from "./utf8.ts";
 
 const MODEL_KEY = quoted(["model"]);
@@ -17,6 +17,7 @@ export type BodyModel =
       readonly ok: true;
       readonly model: Extent | null;
       readonly otherModel: Extent | null;
+      readonly inputTokens: number;
       readonly answerTokens: number;
     }
   | { readonly ok: false };
@@ -51,8 +52,10 @@ export class BodyModelReading implements Reading<BodyModel> {
     const body = this.#body;
     const isObject = isObjectAt(body, skipSpace(body, 0, body.length));
     if (!this.#scan.isValid || !this.#utf8.isValid || !isObject) return { ok: false };
+    const inputTokens = estimateInputTokens(body.length, this.#scan);
     const answerTokens = answerTokensOf(this.#allowed);
-    return { ok: true, model: this.#model, otherModel: this.#otherModel, answerTokens };
+    const tokens = { inputTokens, answerTokens };
+    return { ok: true, model: this.#model, otherModel: this.#otherModel, ...tokens };
   }
 
   #take(member: Member): void {

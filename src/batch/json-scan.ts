@@ -82,6 +82,11 @@ export class JsonScan implements Member {
   start = 0;
   end = 0;
   commaCount = 0;
+  /** The images in `data:` URLs so far, and the bytes of these strings. */
+  imageCount = 0;
+  imageBytes = 0;
+  /** The start of an unfinished string. */
+  #stringStart = 0;
   /** The verdict; null until the scan is over. */
   isValid: boolean | null = null;
 
@@ -96,6 +101,8 @@ export class JsonScan implements Member {
     this.#at = 0;
     this.#next = VALUE;
     this.#level = 0;
+    this.imageCount = 0;
+    this.imageBytes = 0;
     this.isValid = null;
   }
 
@@ -109,6 +116,7 @@ export class JsonScan implements Member {
     let at = this.#at;
     let next = this.#next;
     let level = this.#level;
+    let stringStart = this.#stringStart;
     const stop = Math.min(end, at + byteCount);
     for (;;) {
       if (at >= stop) break;
@@ -122,7 +130,7 @@ export class JsonScan implements Member {
         if (next < IN_STRING) {
           if (level <= reportDepth) this.#note(level, next, at);
           next = isKey(next) ? IN_KEY : IN_STRING;
-          at++;
+          stringStart = at++;
         }
         at = skipString(bytes, at, stop);
         if (at < 0) break;
@@ -134,6 +142,7 @@ export class JsonScan implements Member {
           } else next = COLON_NEXT;
           continue;
         }
+        if (at - stringStart >= MIN_IMAGE_BYTES) this.#noteLong(stringStart, at);
       } else if (next === COLON_NEXT && byte === COLON) {
         at++;
         next = VALUE;
@@ -164,6 +173,7 @@ export class JsonScan implements Member {
     this.#at = at < 0 ? ~at : at;
     this.#next = next;
     this.#level = level;
+    this.#stringStart = stringStart;
     return stop < end ? false : this.#finish(next === NOTHING);
   }
 
@@ -174,6 +184,12 @@ export class JsonScan implements Member {
       this.#starts[level] = at;
       this.commaCount = 0;
     }
+  }
+
+  #noteLong(start: number, end: number): void {
+    if (!isImage(this.#bytes, start)) return;
+    this.imageCount++;
+    this.imageBytes += end - start;
   }
 
   /** Reports a member whose value has ended. An element of an array is not reported. */
@@ -204,6 +220,16 @@ export class JsonScan implements Member {
 }
 
 const NO_BYTES = new Uint8Array(0);
+/** The shortest string that is taken for an image. Most are far longer, and the many short strings must cost nothing. */
+const MIN_IMAGE_BYTES = 8 * 1024;
+const IMAGE_START = Buffer.from('"data:image');
+
+function isImage(bytes: Uint8Array, start: number): boolean {
+  for (let n = 0; n < IMAGE_START.length; n++) {
+    if (bytes[start + n] !== IMAGE_START[n]) return false;
+  }
+  return true;
+}
 const jsonScan = new JsonScan();
 
 /** Returns whether the bytes are one JSON value with nothing but spaces around it. The caller checks the UTF-8. */

@@ -19,10 +19,16 @@ import {
 import { JsonScan, type Member } from "./json-scan.ts";
 import { skipSpace } from "./json-tokens.ts";
 import type { Reading } from "./reading.ts";
-import { type AllowedAnswer, NOTHING_SAID, noteMember } from "./token-estimate.ts";
+import {
+  type AllowedAnswer,
+  estimateInputTokens,
+  type Images,
+  NOTHING_SAID,
+  noteMember,
+} from "./token-estimate.ts";
 
 /** The extents of the parts of a line; null for a part that is missing. */
-export interface ParsedLine extends AllowedAnswer {
+export interface ParsedLine extends AllowedAnswer, Images {
   readonly customId: Extent | null;
   readonly method: Extent | null;
   readonly url: Extent | null;
@@ -86,6 +92,11 @@ export class LineReading implements Reading<ParsedLine | null> {
   #method: Extent | null = null;
   #url: Extent | null = null;
   #body: Extent | null = null;
+  /** The images in the body, and those in the whole line up to the latest of its members. */
+  #imageCount = 0;
+  #imageBytes = 0;
+  #seenImageCount = 0;
+  #seenImageBytes = 0;
   /** What is in the body. */
   #inBody: BodyParts | null = null;
   /** What is in the unfinished member of the line, which may turn out to be the body. */
@@ -97,6 +108,10 @@ export class LineReading implements Reading<ParsedLine | null> {
     this.#method = null;
     this.#url = null;
     this.#body = null;
+    this.#imageCount = 0;
+    this.#imageBytes = 0;
+    this.#seenImageCount = 0;
+    this.#seenImageBytes = 0;
     this.#inBody = null;
     this.#inMember = null;
     this.#scan.begin(bytes);
@@ -127,6 +142,8 @@ export class LineReading implements Reading<ParsedLine | null> {
       choiceCount: inBody.choiceCount,
       promptCount: inBody.promptCount,
       maxTokens: inBody.maxTokens,
+      imageCount: this.#imageCount,
+      imageBytes: this.#imageBytes,
     };
   }
 
@@ -146,7 +163,11 @@ export class LineReading implements Reading<ParsedLine | null> {
       this.#body = { start, end };
       // The last of two bodies counts, so nothing of the first one may remain.
       this.#inBody = inMember;
+      this.#imageCount = this.#scan.imageCount - this.#seenImageCount;
+      this.#imageBytes = this.#scan.imageBytes - this.#seenImageBytes;
     }
+    this.#seenImageCount = this.#scan.imageCount;
+    this.#seenImageBytes = this.#scan.imageBytes;
   }
 
   #takeOfBody(member: Member): void {
@@ -222,6 +243,10 @@ export const modelOf = (
   line: ParsedLine,
   defaultModel: string | null,
 ): string | null => (leavesModelOpen(bytes, line) ? defaultModel : textOf(bytes, line.model));
+
+/** Returns the estimate of the tokens of the body. */
+export const inputTokensOf = (line: ParsedLine): number =>
+  line.body === null ? 0 : estimateInputTokens(line.body.end - line.body.start, line);
 
 /** Returns the body as the client wrote it. The line must have one. */
 export function bodyOf(bytes: Buffer, { body }: ParsedLine): Buffer {

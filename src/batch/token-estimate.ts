@@ -11,6 +11,12 @@ import { isDigit, skipSpace } from "./json-tokens.ts";
 
 /** The usual ratio for English text and the JSON around it. */
 const BYTES_PER_TOKEN = 4;
+/**
+ * An image counts so many tokens, and one for so many bytes of its base64. Models take a fixed number for a tile or one for
+ * some 28 by 28 pixels, which are 300 bytes or more of base64 in a photo.
+ */
+const TOKENS_PER_IMAGE = 1_024;
+const BYTES_PER_IMAGE_TOKEN = 256;
 /** The estimate for a request that sets no maximum. */
 const USUAL_ANSWER_TOKENS = 256;
 /** A request that allows more has no limit in mind: no answer is as long. */
@@ -103,9 +109,20 @@ export function textCountAt(
   return isStringAt(body, first) || isArrayAt(body, first) ? commaCount + 1 : 1;
 }
 
-/** Returns the estimate of the input alone, which enqueued tokens are counted by. */
-export const estimateInputTokens = (bodyBytes: number): number =>
-  Math.ceil(bodyBytes / BYTES_PER_TOKEN);
+/** The images of a body in `data:` URLs, of 8 KB and more, and the bytes of these URLs. */
+export interface Images {
+  readonly imageCount: number;
+  readonly imageBytes: number;
+}
+
+/**
+ * Returns the estimate of the input alone, which enqueued tokens are counted by. As text an image of 5 MB would be 1.7 million
+ * tokens.
+ */
+export const estimateInputTokens = (bodyBytes: number, images: Images): number =>
+  Math.ceil((bodyBytes - images.imageBytes) / BYTES_PER_TOKEN) +
+  Math.ceil(images.imageBytes / BYTES_PER_IMAGE_TOKEN) +
+  images.imageCount * TOKENS_PER_IMAGE;
 
 /** Returns the number at the extent; null for a value that is no count. vLLM takes a text of digits for a number. */
 function countAt(body: Buffer, start: number, end: number): number | null {

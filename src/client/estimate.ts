@@ -2,11 +2,11 @@
  * `batchd estimate`: how many lines and tokens a file has, and what they may cost. Tokens are estimated from the bytes
  * of each request and the length that it allows for the answer, as the server reserves them.
  */
-import { bodyOf, modelOf, parseLine } from "../batch/line.ts";
+import { inputTokensOf, modelOf, parseLine } from "../batch/line.ts";
 import { matchesPattern } from "../batch/name-pattern.ts";
 import { amountOf, costOf, formatAmount, type PriceRule } from "../batch/price.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
-import { answerTokensOf, estimateInputTokens } from "../batch/token-estimate.ts";
+import { answerTokensOf } from "../batch/token-estimate.ts";
 import { priceRules } from "../config/prices.ts";
 import { note, sayJson, sayTable } from "../terminal/terminal.ts";
 import { fileContent, isPacked } from "./content.ts";
@@ -77,7 +77,7 @@ function addLine(bytes: Buffer | null, { sums, defaultModel, hasOutput }: Adding
   sums.set(model, sum);
   sum.lines++;
   if (!isRequest) return;
-  sum.inputTokens += estimateInputTokens(bodyOf(bytes, line).length);
+  sum.inputTokens += inputTokensOf(line);
   if (hasOutput) sum.outputTokens += answerTokensOf(line);
 }
 

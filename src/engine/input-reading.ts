@@ -8,8 +8,7 @@ import type { Batch, Duplicates, Fault, LineMark, StoredFile } from "../batch/ba
 import type { FaultCode } from "../batch/codes.ts";
 import { EqualBodies } from "../batch/equal-bodies.ts";
 import { FileCheck, type FileLimits } from "../batch/file-check.ts";
-import type { Extent } from "../batch/json.ts";
-import type { ParsedLine } from "../batch/line.ts";
+import { inputTokensOf, type ParsedLine } from "../batch/line.ts";
 import type { LineFault } from "../batch/line-check.ts";
 import { NameCounter } from "../batch/name-counter.ts";
 import { Parameters } from "../batch/parameters.ts";
@@ -17,7 +16,6 @@ import { type ChunkLimits, Planner } from "../batch/plan.ts";
 import { type PriceRule, priceFor } from "../batch/price.ts";
 import type { InputSummary } from "../batch/run-summary.ts";
 import type { SplitLine } from "../batch/split.ts";
-import { estimateInputTokens } from "../batch/token-estimate.ts";
 import { truncate } from "../batch/truncate.ts";
 import { MAX_LISTED_FAULTS } from "../contract/batch.ts";
 import { readableText } from "../contract/text.ts";
@@ -125,12 +123,12 @@ export class InputReading {
     const fault = this.#check.findFault(bytes, parsed);
     const body = parsed?.body ?? null;
     if (fault !== null || body === null || this.#bodies === null) {
-      this.#takeNew(line, body, fault);
+      this.#takeNew(line, parsed, fault);
       this.#summarize(bytes, parsed);
       return null;
     }
     const take = (earlier: number | null) => {
-      if (earlier === null) this.#takeNew(line, body, null);
+      if (earlier === null) this.#takeNew(line, parsed, null);
       else this.#passOver(line);
       this.#summarize(bytes, parsed);
     };
@@ -141,8 +139,8 @@ export class InputReading {
     return null;
   }
 
-  #takeNew(line: SplitLine, body: Extent | null, fault: LineFault | null): void {
-    if (body !== null) this.#estimatedTokens += estimateInputTokens(body.end - body.start);
+  #takeNew(line: SplitLine, parsed: ParsedLine | null, fault: LineFault | null): void {
+    if (parsed !== null) this.#estimatedTokens += inputTokensOf(parsed);
     this.#judge(line, fault);
   }
 

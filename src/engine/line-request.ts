@@ -3,7 +3,7 @@
  * from what was validated.
  */
 import type { Batch } from "../batch/batch.ts";
-import { bodyOf, leavesModelOpen, type ParsedLine, textOf } from "../batch/line.ts";
+import { bodyOf, inputTokensOf, leavesModelOpen, type ParsedLine, textOf } from "../batch/line.ts";
 import type { SplitLine } from "../batch/split.ts";
 import { answerTokensOf } from "../batch/token-estimate.ts";
 import type { Room } from "../resources/memory-budget.ts";
@@ -38,6 +38,7 @@ export function requestOf(
     model: model ?? "",
     isModelInBody,
     body: bodyOf(bytes, parsed),
+    inputTokens: inputTokensOf(parsed),
     answerTokens: answerTokensOf(parsed),
     deadlineAtMs,
     room,

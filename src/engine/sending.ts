@@ -244,10 +244,10 @@ export class Sending {
 /** Returns what a line may use. The operator of its route may allow longer answers than the line does. */
 const spendingOf = (
   parsed: ParsedLine,
-  { body, answerTokens }: UpstreamRequest,
+  { inputTokens, answerTokens }: UpstreamRequest,
   { route, price }: Pick<ReadyLine, "route" | "price">,
 ): Spending =>
-  estimateOf({ body, answerTokens: route?.answerTokensOf(parsed) ?? answerTokens }, price);
+  estimateOf({ inputTokens, answerTokens: route?.answerTokensOf(parsed) ?? answerTokens }, price);
 
 const RECORDED = "line.recorded";
 const INTERRUPTED: Outcome = { kind: "interrupted" };

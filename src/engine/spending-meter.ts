@@ -19,7 +19,6 @@ import {
   type SpendingRequest,
   subtractSpending,
 } from "../batch/spending.ts";
-import { estimateInputTokens } from "../batch/token-estimate.ts";
 import { type Cancel, type Clock, every, sleep } from "../clock.ts";
 import type { ClaimedChunk } from "../store/chunks.ts";
 import { boundsSpending, type ReservationResult, type SpendingQuotas } from "../store/spending.ts";
@@ -65,10 +64,12 @@ export const isBounded = (
 
 /** Returns what a line may use that goes out at this price. */
 export function estimateOf(
-  { body, answerTokens: outputTokens }: Pick<UpstreamRequest, "body" | "answerTokens">,
+  {
+    inputTokens,
+    answerTokens: outputTokens,
+  }: Pick<UpstreamRequest, "inputTokens" | "answerTokens">,
   price: Price | null,
 ): Spending {
-  const inputTokens = estimateInputTokens(body.length);
   const use = { requestCount: 1, inputTokens, cachedTokens: 0, outputTokens };
   return { tokens: inputTokens + outputTokens, cost: price === null ? 0n : costOf(use, price) };
 }

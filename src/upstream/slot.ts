@@ -3,7 +3,6 @@
  * released however its request ends, or the target has one less for ever.
  */
 import type { Flow } from "../batch/fair-queue.ts";
-import { estimateInputTokens } from "../batch/token-estimate.ts";
 import type { Lane, Limiter } from "./capacity/limiter.ts";
 import type { Reservation } from "./capacity/rate/quota.ts";
 import type { LineSender, UpstreamRequest } from "./upstream.ts";
@@ -32,8 +31,8 @@ export class SlotRequest<Target> {
 
   /** An estimate of all tokens, those of the answer included. */
   get tokens(): number {
-    const { body, answerTokens } = this.request;
-    return estimateInputTokens(body.length) + answerTokens;
+    const { inputTokens, answerTokens } = this.request;
+    return inputTokens + answerTokens;
   }
 }
 

@@ -24,6 +24,8 @@ export interface UpstreamRequest {
   readonly isModelInBody: boolean;
   /** One JSON object, as the client wrote it. */
   readonly body: Buffer;
+  /** An estimate of the tokens of its body. */
+  readonly inputTokens: number;
   /** An estimate of the tokens that its answer may have. */
   readonly answerTokens: number;
   /** The instant from which on no attempt starts. */

@@ -1,12 +1,13 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { parseLine } from "../../src/batch/line.ts";
-import { answerTokensOf, estimateInputTokens } from "../../src/batch/token-estimate.ts";
-import { answerTokens } from "../support/answer-tokens.ts";
+import { inputTokensOf, parseLine } from "../../src/batch/line.ts";
+import { answerTokensOf } from "../../src/batch/token-estimate.ts";
+import { estimatedTokens } from "../support/estimated-tokens.ts";
 
 function estimate(request: unknown): number {
   const body = Buffer.from(typeof request === "string" ? request : JSON.stringify(request));
-  return estimateInputTokens(body.length) + answerTokens(body);
+  const { inputTokens, answerTokens } = estimatedTokens(body);
+  return inputTokens + answerTokens;
 }
 const prompt = { model: "m", messages: [{ role: "user", content: "How many are there?" }] };
 const promptTokens = (body: unknown) => Math.ceil(Buffer.byteLength(JSON.stringify(body)) / 4);
@@ -115,8 +116,11 @@ test("any request has the same estimate as a line, as an interactive request, an
     fc.property(jsonObject, fc.integer({ min: 1, max: 64 }), (text, stepBytes) => {
       const body = Buffer.from(text);
       const line = parseLine(Buffer.from(`{"body":${text}}`))!;
-      expect(answerTokensOf(line)).toBe(answerTokens(body));
-      expect(answerTokens(body, stepBytes)).toBe(answerTokens(body));
+      const tokens = estimatedTokens(body);
+      expect({ inputTokens: inputTokensOf(line), answerTokens: answerTokensOf(line) }).toEqual(
+        tokens,
+      );
+      expect(estimatedTokens(body, stepBytes)).toEqual(tokens);
     }),
   );
 });
@@ -125,4 +129,35 @@ test("a long request counts the maximum that stands behind its prompt", () => {
   const messages = [{ role: "user", content: "x".repeat(300_000) }];
   const body = { model: "m", messages, max_tokens: 5_000, n: 2 };
   expect(estimate(body)).toBe(promptTokens(body) + 10_000);
+});
+
+describe("an image in a body", () => {
+  const MIB = 1024 * 1024;
+  const withImages = (...urls: string[]) => {
+    const content = urls.map((url) => ({ type: "image_url", image_url: { url } }));
+    return Buffer.from(JSON.stringify({ model: "m", messages: [{ role: "user", content }] }));
+  };
+  const imageOf = (bytes: number, start = "data:image/png;base64,") =>
+    start + "iVBORw0K".repeat(Math.ceil((bytes - start.length) / 8));
+
+  test("counts by its size as an image, not as text, wherever the scan pauses", () => {
+    const body = withImages(imageOf(5 * MIB), imageOf(100_000));
+    const { inputTokens } = estimatedTokens(body);
+    expect(inputTokens).toBeGreaterThan(20_000);
+    expect(inputTokens).toBeLessThan(25_000);
+    expect(estimatedTokens(body, 10_007).inputTokens).toBe(inputTokens);
+    // An image elsewhere in the line makes the text of the body no cheaper.
+    const before = `"metadata":{"x":"${imageOf(MIB)}"},"body":{"a":"${imageOf(MIB)}"}`;
+    const line = parseLine(Buffer.from(`{${before},"body":${body},"x":"${imageOf(MIB)}"}`))!;
+    expect(inputTokensOf(line)).toBe(inputTokens);
+  });
+
+  test.each([
+    ["a text", imageOf(MIB, "Look at data:image/png;base64,")],
+    ["a document", imageOf(MIB, "data:application/pdf;base64,")],
+    ["a short one", imageOf(4_000)],
+  ])("is not found in %s, which counts as text", (_, url) => {
+    const body = withImages(url);
+    expect(estimatedTokens(body).inputTokens).toBe(Math.ceil(body.length / 4));
+  });
 });

@@ -216,3 +216,22 @@ test.each(WAITS)(
     expect((await batchAt(url, waiting)).request_counts.completed).toBe(50);
   },
 );
+
+test("a line with an image of a megabyte fits where its bytes as text would not", async () => {
+  await using upstream = await startUpstream();
+  const rate = { tokens_per_minute: 20_000 };
+  const upstreams = [{ name: "one", base_url: upstream.url, models: ["*"], ...rate }];
+  const quotas = { tokens_per_day: 20_000, enqueued_tokens: 20_000 };
+  await using service = await startTestService({ config: configWith({ quotas }, { upstreams }) });
+  const { url, events } = service;
+  const image = `data:image/png;base64,${"iVBORw0K".repeat(131_072)}`;
+  const body = {
+    model: "m",
+    messages: [{ role: "user", content: [{ image_url: { url: image } }] }],
+  };
+  const line = { custom_id: "a", method: "POST", url: "/v1/chat/completions", body };
+  const file = (await upload(url, `${JSON.stringify(line)}\n`)).body.id as string;
+  const batch = (await create(url, file)).body.id as string;
+  await events.reached("batch.completed", { batch });
+  expect((await batchAt(url, batch)).request_counts.completed).toBe(1);
+});

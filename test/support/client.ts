@@ -49,6 +49,7 @@ export function exchangeOf(
     model: "m",
     isModelInBody: true,
     body,
+    inputTokens: 0,
     answerTokens: 0,
     deadlineAtMs: Number.POSITIVE_INFINITY,
     traceparent: null,

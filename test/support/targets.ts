@@ -61,22 +61,25 @@ export function openTargets(
 }
 
 /** Returns a chat request to the model `m`. The model server counts by `user`. */
-export const requestOf = (
+export function requestOf(
   prompt: string,
   { user = prompt, ...changes }: Partial<UpstreamRequest> & { readonly user?: string } = {},
-): UpstreamRequest => ({
-  project: "default",
-  endpoint: "/v1/chat/completions",
-  model: "m",
-  isModelInBody: true,
-  body: Buffer.from(
-    JSON.stringify({ model: "m", user, messages: [{ role: "user", content: prompt }] }),
-  ),
-  answerTokens: 256,
-  deadlineAtMs: Date.now() + HOUR_MS,
-  traceparent: null,
-  ...changes,
-});
+): UpstreamRequest {
+  const messages = [{ role: "user", content: prompt }];
+  const { body = Buffer.from(JSON.stringify({ model: "m", user, messages })) } = changes;
+  return {
+    project: "default",
+    endpoint: "/v1/chat/completions",
+    model: "m",
+    isModelInBody: true,
+    inputTokens: Math.ceil(body.length / 4),
+    answerTokens: 256,
+    deadlineAtMs: Date.now() + HOUR_MS,
+    traceparent: null,
+    ...changes,
+    body,
+  };
+}
 
 /** The route of the model `m` to these targets. */
 export function openRoute(targets: UpstreamConfig[], random?: () => number, clock?: Clock) {

@@ -140,12 +140,14 @@ export class Dispatcher {
 
   #requestOf(model: string, user: string, content = "Hello"): UpstreamRequest {
     const messages = [{ role: "user", content }];
+    const body = Buffer.from(JSON.stringify({ model, user, messages, max_tokens: MAX_TOKENS }));
     return {
       project: "default",
       endpoint: "/v1/chat/completions",
       model,
       isModelInBody: true,
-      body: Buffer.from(JSON.stringify({ model, user, messages, max_tokens: MAX_TOKENS })),
+      body,
+      inputTokens: Math.ceil(body.length / 4),
       answerTokens: MAX_TOKENS,
       deadlineAtMs: this.#clock.nowMs() + WINDOW_MS,
       traceparent: null,

@@ -15,6 +15,7 @@ const requestOf = (request: Partial<UpstreamRequest> = {}): UpstreamRequest => (
   model: "public",
   isModelInBody: true,
   body: Buffer.from('{"model":"public","n":1}'),
+  inputTokens: 6,
   answerTokens: 0,
   deadlineAtMs: 0,
   traceparent: null,
