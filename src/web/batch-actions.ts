@@ -22,7 +22,7 @@ interface Action {
   readonly body?: object;
   /** The page to show afterwards, below the root; `made` stands for the page of the batch in the answer. */
   readonly next?: string;
-  readonly tone?: "danger" | "primary" | "quiet";
+  readonly tone?: "danger" | "plain" | "primary" | "quiet";
   /** The batch whose lines are run again, where the page of a later run is shown instead if there is one by now. */
   readonly rerunOf?: { readonly batch: string; readonly otherRuns: readonly string[] };
   /** The id of the text beside the buttons that says more. */
@@ -43,11 +43,11 @@ export const actionButton = ({
   body,
   ask,
   next,
-  tone,
+  tone = "plain",
   rerunOf,
   describedBy,
 }: Action): Html =>
-  html`<button type="button"${id === undefined ? "" : html` id="${id}"`} class="${tone ?? "plain"}" data-method="${method}" data-path="${path}"${body === undefined ? "" : html` data-body="${toAsciiJson(body)}"`}${ask === undefined ? "" : html` data-ask="${ask.title}" data-detail="${ask.detail}"`}${ask?.choice === undefined ? "" : html` data-choice="${ask.choice.label}" data-choice-path="${ask.choice.path}"`}${next === undefined ? "" : html` data-next="${next}"`}${rerunOf === undefined ? "" : html` data-rerun-of="${rerunOf.batch}" data-other-runs="${rerunOf.otherRuns.join(" ")}"`}${describedBy === undefined ? "" : html` aria-describedby="${describedBy}"`}>${label}</button>`;
+  html`<button type="button"${id === undefined ? "" : html` id="${id}"`} class="${tone}" data-method="${method}" data-path="${path}"${body === undefined ? "" : html` data-body="${toAsciiJson(body)}"`}${ask === undefined ? "" : html` data-ask="${ask.title}" data-detail="${ask.detail}"`}${ask?.choice === undefined ? "" : html` data-choice="${ask.choice.label}" data-choice-path="${ask.choice.path}"`}${next === undefined ? "" : html` data-next="${next}"`}${rerunOf === undefined ? "" : html` data-rerun-of="${rerunOf.batch}" data-other-runs="${rerunOf.otherRuns.join(" ")}"`}${describedBy === undefined ? "" : html` aria-describedby="${describedBy}"`}>${label}</button>`;
 
 /** A batch, with those of `retried_by` that do not run its failed lines. */
 export interface Retried {
@@ -67,13 +67,15 @@ function changes(retried: Retried): Action[] {
   const path = `batches/${batch.id}`;
   const actions: Action[] = [];
   const isOpen = !hasEnded(batch);
-  if (batch.x_batchd.paused !== null) {
+  const { paused } = batch.x_batchd;
+  if (paused !== null) {
     actions.push({
       id: "act-pause",
       label: "Resume",
       method: "POST",
       path: `${path}/resume`,
-      tone: "primary",
+      // With the same budget it would pause again at once: the form for another one stands out.
+      tone: paused.reason === "budget" ? "plain" : "primary",
     });
   } else if (isOpen && batch.finalizing_at == null && batch.cancelling_at == null) {
     actions.push({ id: "act-pause", label: "Pause", method: "POST", path: `${path}/pause` });
@@ -151,7 +153,7 @@ export function budgetForm({ caller }: Asked, { id, x_batchd: own }: BatchObject
   // A form that is there keeps what was typed into it. With another budget it is another form.
   return html`<form id="raise-${own.budget}" class="filters" data-path="${path}" data-then="${path}/resume">
 <label>Budget <input name="budget" value="${own.budget}" inputmode="decimal" pattern="[0-9]{1,12}([.][0-9]{1,12})?" title="Write an amount such as 5.00" required autocomplete="off"></label>
-<span class="buttons"><button>Set and resume</button></span>
+<span class="buttons"><button class="primary">Set and resume</button></span>
 </form>`;
 }
 

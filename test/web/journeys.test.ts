@@ -174,6 +174,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     const page = await visit.openPage(`/batches/${id}`);
     const field = page.getByRole("textbox", { name: "Budget" });
     await field.waitFor();
+    expect(await page.locator("button.primary").allTextContents()).toEqual(["Set and resume"]);
     // Another person changes it meanwhile.
     await service.openai.post(`/batches/${id}`, { body: { budget: "0.0000002" } });
     await expect.poll(() => field.inputValue()).toBe("0.0000002");
