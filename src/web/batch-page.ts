@@ -85,7 +85,7 @@ function noticePart(asked: Asked, batch: BatchObject): Part {
     notices.push(
       notice(
         "Paused",
-        html`${PAUSES[paused.reason]} No new line goes out since ${time(paused.since, "relative")}. Its window goes on: it ends ${time(batch.expires_at, "relative")}.${budgetForm(asked, batch)}`,
+        html`${PAUSES[paused.reason]} It paused ${time(paused.since, "relative")}. Its window goes on: it ends ${time(batch.expires_at, "relative")}.${budgetForm(asked, batch)}`,
       ),
     );
   }

@@ -41,7 +41,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await page.evaluate("window.mark = 1");
     await page.getByText("0 of 3 · 0%").waitFor();
     await page.getByRole("button", { name: "Pause" }).click();
-    await page.locator(".notice", { hasText: "No new line goes out" }).waitFor();
+    await page.locator(".notice", { hasText: "It paused" }).waitFor();
     await list.locator(`#row-${id}`).getByText("paused").waitFor();
     await page.getByRole("button", { name: "Resume" }).click();
     await page.locator(".notice").waitFor({ state: "detached" });
