@@ -230,6 +230,7 @@ function isImage(bytes: Uint8Array, start: number): boolean {
   }
   return true;
 }
+
 const jsonScan = new JsonScan();
 
 /** Returns whether the bytes are one JSON value with nothing but spaces around it. The caller checks the UTF-8. */
