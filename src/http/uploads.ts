@@ -39,7 +39,7 @@ export function mountUploads(app: Routes, { uploads, idempotency }: UploadRoutes
   app.post("/v1/uploads/:id/complete", async (c) => {
     // The list of parts stays in memory while the completion waits for another one of the upload.
     using room = roomFor(c);
-    const asked = completionOf(await readJsonInto(room, c, COMPLETION_MAX_BYTES));
+    const asked = completionOf(await readJsonInto(room, c, COMPLETION_BODY));
     const disconnected = abortedByClient(c.env.outgoing);
     const completion = { ...asked, origin: originOf(c), disconnected };
     // The server takes a while to join gigabytes, and the silent connection must not time out meanwhile.
@@ -63,7 +63,7 @@ export function mountUploads(app: Routes, { uploads, idempotency }: UploadRoutes
 }
 
 /** The longest body: the ids of 10,000 parts. */
-const COMPLETION_MAX_BYTES = 1024 * 1024;
+const COMPLETION_BODY = { maxBytes: 1024 * 1024, param: "part_ids" };
 
 const PART_FORM: Form<null> = { content: "data", fields: [], detailsFrom: () => null };
 

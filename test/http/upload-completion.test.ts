@@ -151,6 +151,7 @@ describe("an upload is not completed, and stays pending,", () => {
     ["no parts", "{}", "Missing required parameter: 'part_ids'."],
     ["parts that are no list", '{"part_ids":"a"}', "Invalid type for 'part_ids'"],
     ["parts that are no ids", '{"part_ids":[1]}', "Invalid type for 'part_ids.0'"],
+    ["more values than can be parsed at once", "[".repeat(500_000), "too many values"],
   ])("with %s in the body", async (_case, body, message) => {
     await expectRefused(({ id }) => uploads.post(`/${id}/complete`, body), {
       status: 400,
