@@ -32,6 +32,8 @@ const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 2_000;
 /** A chunk gives back what it has not used when no line went out for so long, or for twice as long at the most. */
 const PATIENCE_MS = 2_000;
+/** For so long after a line did not fit, the store is not asked for other lines that have waited: there may be hundreds. */
+const REFUSED_MS = 900;
 
 /** `ended` means that no line of the chunk goes out any more. */
 type Answer = "granted" | "wait" | "ended";
@@ -126,7 +128,10 @@ export class SpendingMeter {
   #reserved: Spending = NO_SPENDING;
   /** The quotas of the project under which that was reserved. */
   #quotas: SpendingQuotas;
+  /** The lines that have not gone out, or wait for a target. */
   #leftCount: number;
+  /** A line that did not fit lately, and until when that is believed. */
+  #refused: { readonly needed: Spending; readonly untilMs: number } | null = null;
   /** Whether a line has gone out since the last look. */
   #isMoving = false;
   /** The latest question to the store. */
@@ -148,19 +153,18 @@ export class SpendingMeter {
 
   /** Lets a line go out for the first time, as {@link LineAllowance.admit} does. */
   admit(needed: Spending): true | Promise<boolean> {
-    const taken = this.#takeReserved(needed) || this.#askForRoom(needed);
-    if (this.#leftCount > 1) this.#leftCount--;
-    return taken;
+    return this.#takeReserved(needed) || this.#askForRoom(needed);
   }
 
   /** Lets a line go out that has waited, as {@link Allowance.take} does. */
   take(needed: Spending): true | Promise<boolean> {
-    return this.#takeReserved(needed) || this.#ask(needed).then((answer) => answer === "granted");
+    return this.#takeReserved(needed) || this.#askAgain(needed);
   }
 
   /** A line waits. Its part is for other lines of the chunk, until it goes back to the store. */
   giveBack(estimate: Spending): void {
     this.#inFlight = subtractSpending(this.#inFlight, estimate);
+    this.#leftCount++;
   }
 
   /** A line has ended. Its part of the reservation is used up, because the store counts what the line really took. */
@@ -175,8 +179,13 @@ export class SpendingMeter {
     if (!isWithin(inFlight, this.#reserved) || !areEqual(this.#currentQuotas(), this.#quotas))
       return false;
     this.#inFlight = inFlight;
-    this.#isMoving = true;
+    this.#noteSent();
     return true;
+  }
+
+  #noteSent(): void {
+    this.#isMoving = true;
+    if (this.#leftCount > 1) this.#leftCount--;
   }
 
   #giveBackIfIdle(): void {
@@ -185,7 +194,8 @@ export class SpendingMeter {
     this.#isMoving = false;
     if (!isIdle || run.stop.aborted) return;
     // Where the store cannot be asked, it has more reserved than the chunk uses, until the next line asks.
-    void this.#reserve({ needed: NO_SPENDING, wanted: NO_SPENDING }).catch(() => {});
+    const nothing = { needed: NO_SPENDING, wanted: NO_SPENDING };
+    void this.#inTurn(() => this.#reserveNow(nothing)).catch(() => {});
   }
 
   async #askForRoom(needed: Spending): Promise<boolean> {
@@ -200,13 +210,32 @@ export class SpendingMeter {
     return false;
   }
 
-  #ask(needed: Spending): Promise<Answer> {
-    return this.#reserve({ needed, wanted: times(needed, this.#leftCount) });
+  async #askAgain(needed: Spending): Promise<boolean> {
+    const isGranted = (answer: Answer) => answer === "granted";
+    return isGranted(await this.#ask(needed, () => this.#isRefused(needed)));
   }
 
-  /** Asks the store, each time for the whole of the chunk: so a question must know the answer to the one before it. */
-  #reserve(request: Asked): Promise<Answer> {
-    const question = this.#question.then(() => this.#reserveNow(request));
+  #isRefused(needed: Spending): boolean {
+    const refused = this.#refused;
+    if (refused === null || this.#deps.clock.elapsedMs() >= refused.untilMs) return false;
+    return isWithin(refused.needed, needed);
+  }
+
+  #ask(needed: Spending, isRefused = () => false): Promise<Answer> {
+    return this.#inTurn(async () => {
+      // The answer to the question before may have room for this line, too.
+      if (this.#takeReserved(needed)) return "granted";
+      if (isRefused()) return "wait";
+      const answer = await this.#reserveNow({ needed, wanted: times(needed, this.#leftCount) });
+      const untilMs = this.#deps.clock.elapsedMs() + REFUSED_MS;
+      this.#refused = answer === "wait" ? { needed, untilMs } : null;
+      return answer;
+    });
+  }
+
+  /** Each question to the store is for the whole of the chunk: so it must know the answer to the one before it. */
+  #inTurn(ask: () => Promise<Answer>): Promise<Answer> {
+    const question = this.#question.then(ask);
     this.#question = question.catch(() => {});
     return question;
   }
@@ -225,7 +254,7 @@ export class SpendingMeter {
     if (result.kind === "granted") {
       this.#reserved = addSpending(this.#reserved, result.granted);
       this.#inFlight = addSpending(this.#inFlight, request.needed);
-      this.#isMoving = true;
+      if (request.needed !== NO_SPENDING) this.#noteSent();
     }
     return this.#answerOf(result);
   }

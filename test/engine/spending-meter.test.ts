@@ -13,13 +13,21 @@ const costing = (cost: string): Spending => ({ tokens: 1, cost: amountOf(cost) }
 
 const bench = forAllTests(await leasesBench());
 
-/** A batch with the budget, and the meters of its chunks. `flushCount` counts how often a meter asked for durable records. */
+/**
+ * A batch with the budget, and the meters of its chunks. `flushCount` counts how often a meter asked for durable records, and
+ * `askCount` how often the store.
+ */
 async function metered(budget: string | null) {
   const { store, leases, clock } = bench;
   const { batch } = await startBatch(store, ["a", "b"], { budget });
   const events = new Events();
-  const deps = { store, leases, clock, log: events.log, rulesOf: () => UNLIMITED };
-  const all = { batch, events, flushCount: 0, meterOf };
+  const all = { batch, events, flushCount: 0, askCount: 0, meterOf };
+  const reserveIfLeased: typeof store.reserveIfLeased = (...question) => {
+    all.askCount++;
+    return store.reserveIfLeased(...question);
+  };
+  const counted = { reserveIfLeased };
+  const deps = { store: counted, leases, clock, log: events.log, rulesOf: () => UNLIMITED };
   async function meterOf(model: string) {
     const claim = { ...(await leases.claim()), batchId: batch.id, model };
     const claimed = (await claimFirst(store, claim))!;
@@ -78,7 +86,22 @@ test("a chunk whose lines wait gives back what it has reserved for them and for 
   expect(await line.take()).toBe(false);
   other.meter!.settle(costing("100"));
   await bench.store.closeChunkIfLeased(other.claimed.lease, null);
+  bench.clock.advance(1_000);
   expect(await line.take()).toBe(true);
+});
+
+test("of the lines that go on at the same time one asks the store, whether there is room or not", async () => {
+  const chunks = await metered("100");
+  const { meter } = await chunks.meterOf("a");
+  const other = await chunks.meterOf("b");
+  const lines = Array.from({ length: 10 }, () => meter!.allowance(costing("1")));
+  expect(await Promise.all(lines.map((line) => line.take()))).toEqual(Array(10).fill(true));
+  expect(chunks.askCount).toBe(1);
+  expect(await other.meter!.admit(costing("20"))).toBe(true);
+  chunks.askCount = 0;
+  const more = Array.from({ length: 10 }, () => meter!.allowance(costing("70")).take());
+  expect(await Promise.all(more)).toEqual(Array(10).fill(false));
+  expect(chunks.askCount).toBe(1);
 });
 
 test("lines that go out at the same time have the sum of their estimates reserved", async () => {
