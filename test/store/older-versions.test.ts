@@ -177,3 +177,27 @@ test.skipIf(postgres === null)(
     ]);
   },
 );
+
+test.skipIf(postgres === null)(
+  "a migration that meets a replica in a deadlock is tried again",
+  async () => {
+    using folder = temporaryFolder("batchd-before-sums-");
+    const url = await postgres!.createEmptyDatabase();
+    const options = { connection: { connectionString: url }, clock: systemClock };
+    await migrate({ ...options, migrationsDir: migrationsBeforeSums(folder.path) });
+    const older = new Client(url);
+    await older.connect();
+    try {
+      await older.query("begin; lock table batches in row exclusive mode");
+      const migrated = migrate({ ...options, migrationsDir: MIGRATIONS_DIR });
+      const waiting = () => query(url, "select 1 from pg_locks where not granted");
+      await expect.poll(waiting).toHaveLength(1);
+      // The migration has locked the files. It has waited for longer, so it finds the deadlock first.
+      await older.query("lock table files in row exclusive mode; commit");
+      await migrated;
+    } finally {
+      await older.end();
+    }
+    expect(await query(url, "select * from usage_sums")).toEqual([]);
+  },
+);

@@ -30,7 +30,8 @@ const BEGIN =
  * So it waits for a moment only, lets the others go on, and is tried again.
  */
 const LIMIT_LOCKS = "set local lock_timeout = '2s'";
-const LOCK_TIMEOUT = "55P03";
+/** A lock timeout, or a deadlock with a replica of the version before: another order of the same two tables. */
+const NOT_LOCKED = ["55P03", "40P01"];
 const ATTEMPTS = 20;
 const PAUSE_MS = 3_000;
 /** Marks the name of a migration that the version before cannot live with: see CONTRIBUTING.md. */
@@ -85,7 +86,7 @@ async function migrateOnce(options: MigrationOptions): Promise<Migrated> {
     await client.query(migrated === "done" ? "commit" : "rollback");
     return migrated;
   } catch (cause) {
-    if (cause instanceof DatabaseError && cause.code === LOCK_TIMEOUT) return "locked";
+    if (cause instanceof DatabaseError && NOT_LOCKED.includes(cause.code ?? "")) return "locked";
     throw cause;
   } finally {
     // The end of the connection rolls back everything that was not committed.
