@@ -92,8 +92,8 @@ export interface ReservedRow {
  * Whether a chunk gives back all that it had. Nothing is stored of it then: a reservation of nothing stands for a chunk whose next
  * line waits for room.
  */
-export const isGivenBack = ({ kind }: SpendingGrant, { tokens }: Spending): boolean =>
-  kind === "granted" && tokens === 0;
+export const isGivenBack = ({ needed }: SpendingRequest, kept: Spending): boolean =>
+  needed.tokens === 0 && kept.tokens === 0;
 
 /** What the store knows, within the transaction that decides. */
 export interface SpendingFacts {

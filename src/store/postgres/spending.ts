@@ -87,7 +87,7 @@ export class PostgresSpending {
         return { kind: "wait" };
       const { inFlight } = request;
       const kept = grant.kind === "granted" ? addSpending(inFlight, grant.granted) : inFlight;
-      if (isGivenBack(grant, kept)) await remove(db, lease);
+      if (isGivenBack(request, kept)) await remove(db, lease);
       else await record(db, lease, { project, kept });
       return grant;
     });

@@ -61,7 +61,7 @@ export class SqliteSpending {
       if (grant.kind === "exhausted") pause(this.#db, lease.batchId, grant, nowMs);
       const { inFlight } = request;
       const kept = grant.kind === "granted" ? addSpending(inFlight, grant.granted) : inFlight;
-      if (isGivenBack(grant, kept)) remove(this.#db, lease);
+      if (isGivenBack(request, kept)) remove(this.#db, lease);
       else record(this.#db, lease, { project, kept });
       return grant;
     });
