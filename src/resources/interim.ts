@@ -17,8 +17,8 @@ const START = "HTTP/1.";
 const MAX_HEAD_BYTES = 16 * 1024;
 /** All interim answers to one request. One each second for hours is less. A server may send them without end. */
 const MAX_INTERIM_BYTES = 1024 * 1024;
-/** Some servers leave out each carriage return. */
-const HEAD_ENDS = ["\r\n\r\n", "\n\n"];
+/** The second one ends `\r\n\r\n`, too. Some servers leave out carriage returns, which the parser judges. */
+const HEAD_ENDS = ["\n\n", "\n\r\n"];
 const NOTHING = Buffer.alloc(0);
 
 export function skipInterimOn(socket: Socket): void {
@@ -66,12 +66,13 @@ function afterInterim(bytes: Buffer): { readonly rest: Buffer; readonly isWhole:
   return { rest, isWhole: false };
 }
 
+/** Returns -1 for a head that has not come as a whole. */
 function endOfHead(bytes: Buffer): number {
-  for (const end of HEAD_ENDS) {
+  const ends = HEAD_ENDS.flatMap((end) => {
     const at = bytes.indexOf(end);
-    if (at !== -1) return at + end.length;
-  }
-  return -1;
+    return at === -1 ? [] : [at + end.length];
+  });
+  return ends.length === 0 ? -1 : Math.min(...ends);
 }
 
 const tooLong = () =>

@@ -67,6 +67,7 @@ describe("interim answers that were not asked for do not touch the answer", () =
   test.each<[string, typeof pieces]>([
     ["100 before it", [CONTINUE, GOOD]],
     ["100 with it", [CONTINUE + GOOD]],
+    ["100 with it, without carriage returns", [`HTTP/1.1 100 Continue\n\n${GOOD}`]],
     ["100 in pieces", ["HTT", "P/1.1 100 Con", "tinue\r\nx-a: b\r\n", "\r", "\n", GOOD]],
     ["100 twice, and of HTTP/1.0", [CONTINUE, "HTTP/1.0 100 \r\n\r\n", GOOD]],
     [
