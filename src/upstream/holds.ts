@@ -180,11 +180,13 @@ export class Holds {
 
   /** Forgets the requests of projects that are deleted: none of them would ever end a hold. */
   forget(projects: readonly string[]): void {
-    if (projects.length === 0) return;
+    let isChanged = false;
     for (const kinds of [this.#breakers, this.#servedByKind]) {
-      for (const key of kinds.keys()) if (projects.includes(projectIn(key))) kinds.delete(key);
+      for (const key of kinds.keys()) {
+        if (projects.includes(projectIn(key))) isChanged = kinds.delete(key);
+      }
     }
-    this.notify();
+    if (isChanged) this.notify();
   }
 
   /** Finds the circuit breaker of a kind. Most targets refuse nothing, so no key is made for them. */
