@@ -187,7 +187,7 @@ export class JsonScan implements Member {
   }
 
   #noteLong(start: number, end: number): void {
-    if (!isImage(this.#bytes, start)) return;
+    if (!isImage(this.#bytes, start, end)) return;
     this.imageCount++;
     this.imageBytes += end - start;
   }
@@ -222,13 +222,21 @@ export class JsonScan implements Member {
 const NO_BYTES = new Uint8Array(0);
 /** The shortest string that is taken for an image. Most are far longer, and the many short strings must cost nothing. */
 const MIN_IMAGE_BYTES = 8 * 1024;
-const IMAGE_START = Buffer.from('"data:image');
+const IMAGE_START = /^"data:image\\?\/[\w.+-]{1,40};base64,/;
+const IMAGE_START_BYTES = 64;
+const IMAGE_SAMPLES = 64;
+const BASE64 = /^[\w+/=\\-]*$/;
 
-function isImage(bytes: Uint8Array, start: number): boolean {
-  for (let n = 0; n < IMAGE_START.length; n++) {
-    if (bytes[start + n] !== IMAGE_START[n]) return false;
-  }
-  return true;
+/** Looks at some bytes of the base64, so that a text that only begins like an image counts as a text. */
+function isImage(bytes: Uint8Array, start: number, end: number): boolean {
+  const head = bytes.subarray(start, start + IMAGE_START_BYTES);
+  if (!IMAGE_START.test(String.fromCharCode(...head))) return false;
+  const step = Math.floor((end - start - 2 * IMAGE_START_BYTES) / IMAGE_SAMPLES);
+  const samples = Array.from(
+    { length: IMAGE_SAMPLES },
+    (_, n) => bytes[start + IMAGE_START_BYTES + n * step] as number,
+  );
+  return BASE64.test(String.fromCharCode(...samples));
 }
 
 const jsonScan = new JsonScan();

@@ -156,6 +156,7 @@ describe("an image in a body", () => {
     ["a text", imageOf(MIB, "Look at data:image/png;base64,")],
     ["a document", imageOf(MIB, "data:application/pdf;base64,")],
     ["a short one", imageOf(4_000)],
+    ["a text that begins like one", `data:image/png;base64,${"Tell me more. ".repeat(10_000)}`],
   ])("is not found in %s, which counts as text", (_, url) => {
     const body = withImages(url);
     expect(estimatedTokens(body).inputTokens).toBe(Math.ceil(body.length / 4));
