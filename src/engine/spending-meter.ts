@@ -211,8 +211,8 @@ export class SpendingMeter {
   }
 
   async #askAgain(needed: Spending): Promise<boolean> {
-    const isGranted = (answer: Answer) => answer === "granted";
-    return isGranted(await this.#ask(needed, () => this.#isRefused(needed)));
+    const answer = await this.#ask(needed, () => this.#isRefused(needed));
+    return answer === "granted";
   }
 
   #isRefused(needed: Spending): boolean {
