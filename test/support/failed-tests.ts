@@ -3,7 +3,7 @@
  * only at their second try, with what failed at first. CI tries a test again, so that one fault of timing in thousands of
  * tests does not hold up a change; such a fault is in the product as often as in the test, so it must never go unread.
  */
-import type { SerializedError } from "vitest";
+import type { SerializedError, TestError } from "vitest";
 import type { Reporter, TestCase, TestModule } from "vitest/node";
 
 export class FailedTests implements Reporter {
@@ -26,7 +26,12 @@ export class FailedTests implements Reporter {
 
 function reportOf(test: TestCase): string {
   const errors = test.result().errors ?? [];
-  return [nameOf(test), ...errors.map(({ message, stack }) => stack ?? message)].join("\n");
+  return [nameOf(test), ...errors.map(textOf)].join("\n");
+}
+
+/** What a test was waiting for is added to the message alone. */
+function textOf({ message, stack = "" }: TestError): string {
+  return stack.includes(message) ? stack : `${message}\n${stack}`;
 }
 
 function nameOf(test: TestCase): string {
