@@ -13,6 +13,7 @@
  * as its caller allows, and pauses there, even inside a string. The scan must never recurse: a level of nesting costs
  * one byte. Validation spends most of its time here, so measure before you change it.
  */
+import { isImage, MIN_IMAGE_BYTES } from "./image-url.ts";
 import {
   COLON,
   COMMA,
@@ -220,25 +221,6 @@ export class JsonScan implements Member {
 }
 
 const NO_BYTES = new Uint8Array(0);
-/** The shortest string that is taken for an image. Most are far longer, and the many short strings must cost nothing. */
-const MIN_IMAGE_BYTES = 8 * 1024;
-const IMAGE_START = /^"data:image\\?\/[\w.+-]{1,40};base64,/;
-const IMAGE_START_BYTES = 64;
-const IMAGE_SAMPLES = 64;
-const BASE64 = /^[\w+/=\\-]*$/;
-
-/** Looks at some bytes of the base64, so that a text that only begins like an image counts as a text. */
-function isImage(bytes: Uint8Array, start: number, end: number): boolean {
-  const head = bytes.subarray(start, start + IMAGE_START_BYTES);
-  if (!IMAGE_START.test(String.fromCharCode(...head))) return false;
-  const step = Math.floor((end - start - 2 * IMAGE_START_BYTES) / IMAGE_SAMPLES);
-  const samples = Array.from(
-    { length: IMAGE_SAMPLES },
-    (_, n) => bytes[start + IMAGE_START_BYTES + n * step] as number,
-  );
-  return BASE64.test(String.fromCharCode(...samples));
-}
-
 const jsonScan = new JsonScan();
 
 /** Returns whether the bytes are one JSON value with nothing but spaces around it. The caller checks the UTF-8. */
