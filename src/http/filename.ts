@@ -4,15 +4,20 @@ import { readableText } from "../contract/text.ts";
 /** A word of RFC 2047, and the space between two of them. */
 const ENCODED_WORD = /=\?utf-8\?([bq])\?([^?]*)\?=(?:[ \t]+(?==\?utf-8\?))?/gi;
 
-/** Reads a name from the header of a part. Clients of Java and .NET encode one there that is not ASCII. */
+/**
+ * Reads a name from the header of a part. Clients of Java and .NET encode one there that is not ASCII. Browsers and the
+ * SDKs write `%22` for a quotation mark.
+ */
 export const filenameInHeader = (text: string): string =>
   filenameInPath(
     readableText(
-      text.replace(ENCODED_WORD, (_word, encoding: string, content: string) =>
-        encoding.toLowerCase() === "b"
-          ? Buffer.from(content, "base64").toString()
-          : fromQuotedPrintable(content),
-      ),
+      text
+        .replaceAll("%22", '"')
+        .replace(ENCODED_WORD, (_word, encoding: string, content: string) =>
+          encoding.toLowerCase() === "b"
+            ? Buffer.from(content, "base64").toString()
+            : fromQuotedPrintable(content),
+        ),
     ),
   );
 

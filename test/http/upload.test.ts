@@ -85,6 +85,14 @@ describe("an upload", () => {
     expect(body.filename).toBe("upload");
   });
 
+  test("reads quotation marks in names, as browsers and the SDKs send them", async () => {
+    const form = new FormData();
+    form.set("purpose", "batch");
+    form.set("file", new File([LINE], 'the "new" 100%.jsonl'));
+    const created = await api.fetch("/v1/files", { method: "POST", body: form });
+    expect(await created.json()).toMatchObject({ filename: 'the "new" 100%.jsonl' });
+  });
+
   test("takes names in words of RFC 2047, as clients of Java and .NET send them", async () => {
     const named = async (filename: string) =>
       (await upload([file(LINE, { filename }), purpose()])).body.filename;
