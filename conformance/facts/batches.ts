@@ -230,6 +230,14 @@ export const commonErrors: Section = {
       },
     ),
     strong.http(
+      "2.12-basic-key",
+      "A key as the password of basic authentication, as `curl -u :KEY` sends it, is as good as a bearer token",
+      async ({ keyed }) => {
+        const authorization = `Basic ${btoa(`:${KEYS.red}`)}`;
+        accepted(await keyed.get("/v1/files", { authorization }));
+      },
+    ),
+    strong.http(
       "2.12-basic-routes",
       "A key is asked for on every route of the API",
       async ({ keyed }) => {

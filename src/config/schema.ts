@@ -264,7 +264,7 @@ export const ConfigFile = z.strictObject({
         .array(KeyEntry)
         .min(1)
         .describe(
-          "Keys of clients, sent as `Authorization: Bearer …` or `api-key: …`. A key that is removed is refused from the next request on.",
+          "Keys of clients, sent as `Authorization: Bearer …` or `api-key: …`, or as the password of basic authentication. A key that is removed is refused from the next request on.",
         ),
     })
     .optional()

@@ -9,7 +9,20 @@ import { PublicError } from "../errors.ts";
 import { whenClosed } from "./connection.ts";
 import type { AppContext, AppEnv } from "./context.ts";
 
-const BEARER = /^bearer +(\S.*)$/i;
+const AUTHORIZATION = /^(bearer|basic) +(\S.*)$/i;
+
+/**
+ * Returns the key of a request; an empty text without one. Guides of OpenAI send it by `curl -u :KEY`, as the password of
+ * basic authentication. The header `api-key` goes before a password, which may be meant for a proxy. The server must never
+ * ask for a password by `WWW-Authenticate`: a browser would keep it, and send it for pages of other sites.
+ */
+function keyIn(c: AppContext): string {
+  const [, scheme, credentials = ""] =
+    AUTHORIZATION.exec(c.req.header("authorization") ?? "") ?? [];
+  if (scheme?.toLowerCase() === "bearer") return credentials.trim();
+  const [, password = ""] = /:(.*)$/.exec(Buffer.from(credentials, "base64").toString()) ?? [];
+  return (c.req.header("api-key") || password).trim();
+}
 
 /** Masks a key. Its owner can recognise the rest, and no one can use it. */
 function masked(key: string): string {
@@ -34,8 +47,7 @@ export function authenticate(callers: Callers): MiddlewareHandler<AppEnv> {
 }
 
 async function callerOf(c: AppContext, callers: Callers): Promise<Caller> {
-  const bearer = BEARER.exec(c.req.header("authorization") ?? "")?.[1];
-  const key = (bearer ?? c.req.header("api-key") ?? "").trim();
+  const key = keyIn(c);
   if (key === "") {
     throw new PublicError(
       "missing_credentials",

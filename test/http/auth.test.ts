@@ -26,6 +26,7 @@ async function call(path: string, headers: Record<string, string>, init: Request
 }
 
 const bearer = (key: string) => ({ authorization: `Bearer ${key}` });
+const basic = (credentials: string) => ({ authorization: `Basic ${btoa(credentials)}` });
 
 describe("with keys configured", () => {
   test("a request without a key is refused", async () => {
@@ -35,6 +36,8 @@ describe("with keys configured", () => {
       { authorization: "Bearer" },
       { authorization: KEY_A },
       { authorization: "Basic abc" },
+      basic(KEY_A),
+      basic(`${KEY_A}:`),
       { "api-key": "" },
     ]) {
       const answer = await call("/v1/files", headers as Record<string, string>);
@@ -61,6 +64,7 @@ describe("with keys configured", () => {
       param: null,
       code: "invalid_api_key",
     });
+    expect((await call("/v1/files", basic(":short"))).body.error.code).toBe("invalid_api_key");
     for (const key of ["short", `${KEY_A} `.repeat(2), KEY_A.slice(1), sha256(KEY_B)]) {
       const { status, body } = await call("/v1/files", bearer(key));
       expect([status, body.error.code]).toEqual([401, "invalid_api_key"]);
@@ -68,12 +72,14 @@ describe("with keys configured", () => {
     }
   });
 
-  test("keys are accepted plain and as digests, in either header and any case of the scheme", async () => {
+  test("keys are accepted plain and as digests, in each header and any case of the scheme", async () => {
     for (const headers of [
       bearer(KEY_A),
       bearer(KEY_B),
       { authorization: `bearer   ${KEY_A}` },
       { "api-key": KEY_B },
+      basic(`:${KEY_A}`),
+      { ...basic("someone:the password of a proxy"), "api-key": KEY_B },
     ]) {
       const answer = await call("/v1/files", headers as Record<string, string>);
       expect(answer.status).toBe(200);
