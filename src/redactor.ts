@@ -13,6 +13,8 @@ const WORTH_HIDING = /^.{8,}$|^(?=.*\d)(?=.*\D).{6,}$/s;
 
 /** The length from which the beginning or the end of a secret counts as a part of it. */
 const PART_CHARACTERS = 6;
+/** Up to so many spellings, it is faster to look for each of them. */
+const FEW = 32;
 const MASK = "[redacted]";
 const FILL = 0x2a;
 const NOTHING = Buffer.alloc(0);
@@ -31,6 +33,7 @@ export class Redactor {
    * is found in it and fewer are faster.
    */
   #texts: readonly string[] = [];
+  #index: Index = indexOf([]);
   #needles: readonly Buffer[] = [];
   #longest = 0;
 
@@ -45,17 +48,19 @@ export class Redactor {
       if (!WORTH_HIDING.test(secret)) continue;
       for (const text of spellingsOf(secret)) known.add(text);
     }
-    const needed = [...known].filter(
-      (text) => ![...known].some((other) => other !== text && text.includes(other)),
-    );
-    this.#texts = needed.toSorted((a, b) => b.length - a.length);
+    const all = indexOf(known);
+    const needed = [...known].filter((text) => foundIn(text, all).size === 1);
+    this.#texts = needed.toSorted(longestFirst);
+    this.#index = indexOf(this.#texts);
     this.#needles = this.#texts.map((text) => Buffer.from(text));
     this.#longest = Math.max(0, ...this.#needles.map(({ length }) => length));
   }
 
   text(text: string): string {
     let clean = text;
-    for (const secret of this.#texts) {
+    const isFew = this.#texts.length <= FEW;
+    const secrets = isFew ? this.#texts : [...foundIn(text, this.#index)].toSorted(longestFirst);
+    for (const secret of secrets) {
       if (clean.includes(secret)) clean = clean.replaceAll(secret, MASK);
     }
     return clean;
@@ -136,6 +141,35 @@ export class Redactor {
     }
     return 0;
   }
+}
+
+const longestFirst = (a: string, b: string) => b.length - a.length;
+
+/** Spellings, and their lengths by their beginnings. A configuration may have thousands of keys, all of one form. */
+interface Index {
+  readonly texts: ReadonlySet<string>;
+  readonly lengths: ReadonlyMap<string, ReadonlySet<number>>;
+}
+
+/** No spelling is shorter than its beginning. */
+function indexOf(texts: Iterable<string>): Index {
+  const lengths = new Map<string, Set<number>>();
+  for (const text of texts) {
+    const start = text.slice(0, PART_CHARACTERS);
+    lengths.set(start, (lengths.get(start) ?? new Set()).add(text.length));
+  }
+  return { texts: new Set(texts), lengths };
+}
+
+function foundIn(text: string, { texts, lengths }: Index): Set<string> {
+  const found = new Set<string>();
+  for (let at = 0; at + PART_CHARACTERS <= text.length; at++) {
+    for (const length of lengths.get(text.slice(at, at + PART_CHARACTERS)) ?? []) {
+      const part = text.slice(at, at + length);
+      if (texts.has(part)) found.add(part);
+    }
+  }
+  return found;
 }
 
 /** Returns the secret as it is, in JSON as several writers escape it, and with percent signs. */

@@ -236,3 +236,13 @@ test("an answer without a secret comes back as the same bytes, and is searched q
   );
   expect(redactor.bytes(body)).toBe(body);
 });
+
+test("a configuration may have tens of thousands of keys of one form, all of them anew", () => {
+  const keysOf = (month: string) =>
+    Array.from({ length: 20_000 }, (_, i) => `sk-team-${month}-${i}-0f3a9c`);
+  const redactor = new Redactor(keysOf("may"));
+  redactor.add(keysOf("june"));
+  expect(redactor.text("sk-team-may-19999-0f3a9c and sk-team-june-0-0f3a9c, sk-team-july-1")).toBe(
+    "[redacted] and [redacted], sk-team-july-1",
+  );
+});

@@ -163,8 +163,10 @@ function crossChecks(config: Config): string[] {
 }
 
 function repeatedNames(entries: readonly { readonly name: string }[]): string[] {
-  const names = entries.map(({ name }) => name);
-  return [...new Set(names.filter((each, i) => names.indexOf(each) !== i))];
+  const seen = new Set<string>();
+  const repeated = new Set<string>();
+  for (const { name } of entries) (seen.has(name) ? repeated : seen).add(name);
+  return [...repeated];
 }
 
 /** A request with such a key would belong to either entry, and these may have different projects. */
