@@ -6,7 +6,8 @@
  * cut off from the database accepts no revoked key for longer. Then a request with such a key waits for the database, and
  * is refused as long as the database is away. The keys of the configuration are always good.
  *
- * Keys are compared as SHA-256 digests in constant time.
+ * Keys are found by their SHA-256 digests, of which a sender can choose nothing, so that thousands cost no more than one. A key of the
+ * store is found by its id, and compared in constant time.
  */
 import { timingSafeEqual } from "node:crypto";
 import type { Clock } from "../clock.ts";
@@ -79,7 +80,7 @@ const NO_DIGEST = Buffer.alloc(32);
 
 export class Access {
   readonly #deps: AccessDeps;
-  readonly #configured: () => readonly KnownKey[];
+  readonly #configured: () => ReadonlyMap<string, KnownKey>;
   readonly #nudge = new Nudge();
   readonly #end = new AbortController();
   #looping: Promise<void> = Promise.resolve();
@@ -133,17 +134,14 @@ export class Access {
 
   /** Returns the caller of a request without a key; null when a key is required. */
   get anyone(): Caller | null {
-    return this.#configured().length > 0 || this.#isKeyRequired ? null : ANYONE;
+    return this.#configured().size > 0 || this.#isKeyRequired ? null : ANYONE;
   }
 
   /** Returns the caller with this key; null when the key is not known, not any more, or has expired. */
   async callerWith(key: string): Promise<Caller | null> {
     const digest = sha256(key);
-    let caller: Caller | null = null;
-    for (const each of this.#configured()) {
-      if (timingSafeEqual(each.digest, digest)) caller = each.caller;
-    }
-    if (caller !== null) return caller;
+    const configured = this.#configured().get(digest.toString("hex"));
+    if (configured !== undefined) return configured.caller;
     const id = keyIdIn(key);
     if (id === null) return null;
     await this.#readIfOld();
@@ -156,7 +154,8 @@ export class Access {
   /** Returns the caller of a session as long as its key is good, as {@link callerWith} does for the key itself. */
   async callerOf({ keyId, isDigest }: KeyReference): Promise<Caller | null> {
     if (keyId === null) {
-      return this.#configured().find(({ digest }) => isDigest(digest))?.caller ?? null;
+      const found = this.#configured().values();
+      return found.find(({ digest }) => isDigest(digest))?.caller ?? null;
     }
     await this.#readIfOld();
     const known = this.#stored.get(keyId);
@@ -169,7 +168,9 @@ export class Access {
   isGood(caller: Caller): boolean {
     if (caller === ANYONE) return this.anyone !== null;
     if (caller.keyId !== null) return this.#stored.has(caller.keyId);
-    return this.#configured().some((known) => known.caller === caller);
+    return this.#configured()
+      .values()
+      .some((known) => known.caller === caller);
   }
 
   async #pass(): Promise<void> {
@@ -234,21 +235,24 @@ const known = ({ id, name, project, scopes, digest }: KeyInForce): KnownKey => (
 });
 
 /**
- * Returns the keys of the configuration with their digests, which are calculated once for each configuration. A key that has not
+ * Returns the keys of the configuration by their digests, which are calculated once for each configuration. A key that has not
  * changed keeps its caller.
  */
-function knownKeys(configured: () => readonly ConfiguredKey[]): () => readonly KnownKey[] {
+function knownKeys(
+  configured: () => readonly ConfiguredKey[],
+): () => ReadonlyMap<string, KnownKey> {
   let latest: readonly ConfiguredKey[] = [];
-  let keys: readonly KnownKey[] = [];
+  let keys: ReadonlyMap<string, KnownKey> = new Map();
   return () => {
     const current = configured();
     if (current !== latest) {
-      const former = new Map(keys.map((each) => [identityOf(each), each]));
-      keys = current.map(({ name, key, project, scopes }) => {
+      const former = new Map(keys.values().map((each) => [identityOf(each), each]));
+      const found = current.map(({ name, key, project, scopes }) => {
         const caller = { keyId: null, keyName: name, project, scopes };
-        const found = { digest: digestOf(key), caller };
-        return former.get(identityOf(found)) ?? found;
+        const read = { digest: digestOf(key), caller };
+        return former.get(identityOf(read)) ?? read;
       });
+      keys = new Map(found.map((each) => [each.digest.toString("hex"), each]));
       latest = current;
     }
     return keys;

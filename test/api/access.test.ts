@@ -1,7 +1,7 @@
 /** The keys that a server holds in memory, with its database there and away. Time is a fake, the store is real. */
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { Access } from "../../src/api/access.ts";
+import { Access, type ConfiguredKey } from "../../src/api/access.ts";
 import { Keys } from "../../src/api/keys.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
 import { createLog } from "../../src/telemetry/log.ts";
@@ -12,7 +12,7 @@ const GOOD_FOR_MS = 4_000;
 const FILE_KEY = { name: "file", key: "key-of-the-file", project: "a", scopes: ["read" as const] };
 
 /** A server whose database can go away, and an operator with a connection that stays. */
-async function start() {
+async function start(configured: readonly ConfiguredKey[] = [FILE_KEY]) {
   const folder = temporaryFolder("batchd-access-");
   const clock = new FakeClock();
   const opened = await openSqliteStore({ path: join(folder.path, "batchd.sqlite"), clock });
@@ -24,7 +24,7 @@ async function start() {
   const access = new Access({
     clock,
     log,
-    configured: () => [FILE_KEY],
+    configured: () => configured,
     store: {
       recordKeyUses: store.recordKeyUses,
       findKeysInForce: async (mark) => {
@@ -83,4 +83,17 @@ test("requests that come together wait for one reading, and wrong keys cause non
   for (let n = 0; n < 100; n++) expect(await server.access.callerWith(`wrong-${n}`)).toBeNull();
   // The loop of the server may have read at the same moment.
   expect(server.readCount() - before).toBeLessThanOrEqual(2);
+});
+
+test("of tens of thousands of keys in the configuration each is found as fast as one", async () => {
+  const keys = Array.from({ length: 40_000 }, (_, i) => ({
+    ...FILE_KEY,
+    name: `key ${i}`,
+    key: `key-of-the-file-${i}`,
+  }));
+  await using server = await start(keys);
+  for (const { name, key } of keys.slice(-5_000)) {
+    expect(await server.access.callerWith(key)).toMatchObject({ keyName: name });
+  }
+  expect(await server.access.callerWith("key-of-the-file-40000")).toBeNull();
 });
