@@ -1,5 +1,6 @@
 /** The schema of prices in a configuration. */
 import { z } from "zod";
+import type { PriceRule } from "../batch/price.ts";
 import { Decimal, TOKENS_OF_PRICE } from "../contract/price.ts";
 
 const PriceEntry = z.strictObject({
@@ -35,29 +36,16 @@ export const Prices = z
     "all prices need the same currency",
   );
 
-/** Returns the prices with the patterns of their models, in their order. */
-export const priceRules = (entries: readonly PriceConfig[]) =>
-  entries.map(({ model, currency, per, input, output, ...entry }) => ({
-    model,
-    price: {
-      currency,
-      per,
-      input,
-      output,
-      cachedInput: entry.cached_input ?? input,
-      perRequest: entry.per_request,
-    },
-  }));
+const rulesByEntries = new WeakMap<readonly PriceConfig[], readonly PriceRule[]>();
 
-/** Returns the prices of now. They are the same list until another configuration is read. */
-export function currentPrices(now: () => readonly PriceConfig[]) {
-  let entries = now();
-  let rules = priceRules(entries);
-  return () => {
-    if (entries !== now()) {
-      entries = now();
-      rules = priceRules(entries);
-    }
-    return rules;
-  };
+/** Returns the prices with the patterns of their models, in their order. They are one list for each configuration. */
+export function priceRules(entries: readonly PriceConfig[]): readonly PriceRule[] {
+  const rules = rulesByEntries.get(entries) ?? entries.map(ruleOf);
+  rulesByEntries.set(entries, rules);
+  return rules;
 }
+
+const ruleOf = ({ model, cached_input, per_request, ...price }: PriceConfig): PriceRule => ({
+  model,
+  price: { ...price, cachedInput: cached_input ?? price.input, perRequest: per_request },
+});

@@ -8,7 +8,7 @@ import { DEFAULT_CHUNK_LIMITS } from "../batch/plan.ts";
 import { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Clock } from "../clock.ts";
 import { fileLimits } from "../config/file-limits.ts";
-import { currentPrices } from "../config/prices.ts";
+import { priceRules } from "../config/prices.ts";
 import type { Config } from "../config/schema.ts";
 import { CapacitySharing } from "../engine/capacity-sharing.ts";
 import { Engine, type EngineOptions } from "../engine/engine.ts";
@@ -70,7 +70,7 @@ export async function openWork(options: RuntimeOptions, closers: Closers) {
   const parts = openParts(options, { ...places, upstreams: fitted(config), closers });
   closers.add("projects", () => parts.projects.close());
   await parts.projects.start();
-  const prices = currentPrices(() => configNow().prices);
+  const prices = () => priceRules(configNow().prices);
   const pricing = new Pricing(prices);
   const engine = newEngine(parts, { role, closers, prices, pricing });
   const sharing = await startSharing(parts, engine, { closers, pricing });
