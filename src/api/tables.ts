@@ -29,8 +29,12 @@ export class Tables {
     this.#files = files;
   }
 
-  /** Opens a result file as a table. The caller must dispose of it. */
-  async open(file: StoredFile, format: TableFormat): Promise<TableReading> {
+  /** Opens a result file as a table. It ends with `disconnected`. The caller must dispose of it. */
+  async open(
+    file: StoredFile,
+    format: TableFormat,
+    disconnected: AbortSignal,
+  ): Promise<TableReading> {
     const place = this.#places.take(file.project);
     let rows: Readable;
     try {
@@ -40,7 +44,7 @@ export class Tables {
       throw error;
     }
     return {
-      content: converted(rows, format),
+      content: converted(rows, format, disconnected),
       [Symbol.dispose]() {
         rows.destroy();
         place[Symbol.dispose]();

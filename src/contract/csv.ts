@@ -13,5 +13,21 @@ export const csvLine = (cells: readonly (string | number | null | undefined)[]):
 /** Nothing stands for null, and `""` for an empty text. */
 function csvCell(value: string | number | null | undefined): string {
   if (typeof value !== "string") return String(value ?? "");
-  return `"${(FORMULA.test(value) ? `'${value}` : value).replaceAll('"', '""')}"`;
+  return `"${withQuotesDoubled(FORMULA.test(value) ? `'${value}` : value)}"`;
+}
+
+/** V8 keeps some 80 bytes of each sign that it replaces, and a text of this length may have millions of them. */
+const LONG_CHARACTERS = 1024 * 1024;
+const QUOTE = 0x22;
+
+function withQuotesDoubled(text: string): string {
+  if (text.length < LONG_CHARACTERS) return text.replaceAll('"', '""');
+  const bytes = Buffer.from(text);
+  const doubled = Buffer.allocUnsafe(2 * bytes.length);
+  let length = 0;
+  for (const byte of bytes) {
+    doubled[length++] = byte;
+    if (byte === QUOTE) doubled[length++] = QUOTE;
+  }
+  return doubled.toString("utf8", 0, length);
 }

@@ -37,13 +37,11 @@ async function convertNow(
   { file, format, blobKey, name }: Conversion,
   { blobs, signal }: ConversionDeps,
 ): Promise<ParcelFile> {
-  signal.throwIfAborted();
   const hash = createHash("sha256");
   // Without the range, the rows that a shorter blob has lost would be left out in silence.
   const whole = { start: 0, end: file.bytes };
   async function* hashed() {
-    for await (const piece of converted(blobs.read(file.blobKey, whole), format)) {
-      signal.throwIfAborted();
+    for await (const piece of converted(blobs.read(file.blobKey, whole), format, signal)) {
       hash.update(piece);
       yield piece;
     }

@@ -15,17 +15,28 @@ const THREAD = new URL(
   import.meta.url,
 );
 
-/** Yields the table of the rows in `source`. Throws when the source does, or when it has a line that is no row. */
+/**
+ * Yields the table of the rows in `source`. Throws when the source does, when it has a line that is no row, or when `signal`
+ * aborts: a long row keeps its thread busy for seconds, which must not outlive its reader.
+ */
 export async function* converted(
   source: AsyncIterable<Buffer>,
   format: TableFormat,
+  signal: AbortSignal,
 ): AsyncGenerator<Buffer> {
+  signal.throwIfAborted();
   const thread = new Worker(THREAD, { workerData: { format }, resourceLimits: MEMORY });
   const end = endOf(thread);
+  const stop = () => {
+    end.reason ??= signal.reason;
+    void thread.terminate();
+  };
+  signal.addEventListener("abort", stop);
   try {
     for await (const piece of gathered(source)) yield* await answerOf(thread, end, piece);
     yield* await answerOf(thread, end, null);
   } finally {
+    signal.removeEventListener("abort", stop);
     await thread.terminate();
   }
 }
@@ -39,11 +50,11 @@ interface ThreadEnd {
 function endOf(thread: Worker): ThreadEnd {
   const end: ThreadEnd = { reason: null };
   const note = (reason: Error) => (end.reason ??= reason);
-  thread.once("error", note).once("exit", (code) => note(endedEarly(code)));
+  thread
+    .once("error", note)
+    .once("exit", (code) => note(new Error(`the conversion ended early (${code})`)));
   return end;
 }
-
-const endedEarly = (code: number) => new Error(`the conversion ended early (${code})`);
 
 async function* gathered(source: AsyncIterable<Buffer>): AsyncGenerator<Uint8Array> {
   let pieces: Buffer[] = [];
@@ -77,12 +88,12 @@ async function answerOf(
 ): Promise<readonly Buffer[]> {
   if (end.reason !== null) throw end.reason;
   const { promise, resolve, reject } = Promise.withResolvers<readonly Uint8Array<ArrayBuffer>[]>();
-  const ended = (code: number) => reject(endedEarly(code));
-  thread.once("message", resolve).once("error", reject).once("exit", ended);
+  const ended = () => reject(end.reason);
+  thread.once("message", resolve).once("exit", ended);
   try {
     thread.postMessage(piece, piece === null ? [] : [piece.buffer as ArrayBuffer]);
     return (await promise).map(({ buffer }) => Buffer.from(buffer));
   } finally {
-    thread.off("message", resolve).off("error", reject).off("exit", ended);
+    thread.off("message", resolve).off("exit", ended);
   }
 }

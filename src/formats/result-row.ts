@@ -92,27 +92,26 @@ function firstChoice(choices: Buffer | undefined): Choice {
 
 /** Returns the text of a message: a string, or a list of parts with texts. */
 const messageText = (content: Buffer | undefined): string | null =>
-  isPresent(content) ? (stringIn(content) ?? partTexts([content])) : null;
+  isPresent(content) ? (stringIn(content) ?? withTexts(null, content)) : null;
 
-/** Returns the texts of all messages in the output of a response. */
+/** Returns the texts of all messages in the output of a response. There may be millions, so none of them is kept. */
 function outputText(output: Buffer | undefined): string | null {
-  const contents: Buffer[] = [];
+  let joined: string | null = null;
   if (output === undefined) return null;
   OUTPUT.inEach(output, ({ type, content }) => {
-    if (content !== undefined && stringIn(type) !== "reasoning") contents.push(content);
+    const isShown = content !== undefined && stringIn(type) !== "reasoning";
+    if (isShown) joined = withTexts(joined, content);
   });
-  return partTexts(contents);
+  return joined;
 }
 
-/** Joins the texts of all parts; null when there is none. */
-function partTexts(contents: readonly Buffer[]): string | null {
-  let joined: string | null = null;
-  for (const content of contents) {
-    PART.inEach(content, (part) => {
-      const text = stringIn(part.text);
-      if (text !== null) joined = (joined ?? "") + text;
-    });
-  }
+/** Adds the texts of all parts to those before; null when there is none. */
+function withTexts(before: string | null, parts: Buffer): string | null {
+  let joined = before;
+  PART.inEach(parts, (part) => {
+    const text = stringIn(part.text);
+    if (text !== null) joined = (joined ?? "") + text;
+  });
   return joined;
 }
 

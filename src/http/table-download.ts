@@ -5,7 +5,7 @@ import { assertHasResults, type Tables } from "../api/tables.ts";
 import type { StoredFile } from "../batch/batch.ts";
 import type { TableFormat } from "../contract/results.ts";
 import type { Log } from "../telemetry/log.ts";
-import { sendStream } from "./connection.ts";
+import { abortedByClient, sendStream } from "./connection.ts";
 import type { AppContext } from "./context.ts";
 import { contentDisposition } from "./download.ts";
 import { trackingHeaders } from "./track.ts";
@@ -34,7 +34,7 @@ export async function answerTable(
   };
   if (c.req.method === "HEAD") return c.body(null, 200, headers);
   const { outgoing } = c.env;
-  using table = await tables.open(file, format);
+  using table = await tables.open(file, format, abortedByClient(outgoing));
   outgoing.writeHead(200, { ...headers, ...trackingHeaders(c) });
   const content = Readable.from(table.content, { objectMode: false });
   await sendStream(content, outgoing).catch((err: unknown) => {

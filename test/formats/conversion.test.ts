@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import fc from "fast-check";
@@ -13,6 +14,9 @@ import { piecesOf } from "../support/json-arbitraries.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
 const folder = forAllTests(temporaryFolder("batchd-tables-")).path;
+
+const LONG_ROWS = new URL("../support/fixtures/convert-long-rows.ts", import.meta.url);
+const UNENDING = new AbortController().signal;
 
 interface Answer {
   readonly customId: string;
@@ -128,7 +132,7 @@ async function* inPieces(text: string): AsyncGenerator<Buffer> {
 async function fileOf(format: "csv" | "parquet", rows: string): Promise<string> {
   const path = join(folder, `${rows.length}.${format}`);
   const pieces: Buffer[] = [];
-  for await (const piece of converted(inPieces(rows), format)) pieces.push(piece);
+  for await (const piece of converted(inPieces(rows), format, UNENDING)) pieces.push(piece);
   writeFileSync(path, Buffer.concat(pieces));
   return path;
 }
@@ -232,9 +236,24 @@ test("a failing source ends the table with its error", async () => {
     yield Buffer.from(rowOf({ customId: "a", text: "b", tokens: 1 }, 0));
     throw new Error("the disk is gone");
   }
-  const table = converted(failing(), "parquet");
+  const table = converted(failing(), "parquet", UNENDING);
   const read = async () => {
     for await (const _ of table);
   };
   await expect(read()).rejects.toThrow("the disk is gone");
+});
+
+test("a table ends with its reader, also in the middle of a row", async () => {
+  const leaving = new AbortController();
+  const row = rowOf({ customId: "a", text: "b".repeat(1_000_000), tokens: 1 }, 0);
+  const first = converted(inPieces(row), "csv", leaving.signal).next();
+  leaving.abort(new Error("the reader is gone"));
+  await expect(first).rejects.toThrow("the reader is gone");
+});
+
+test("a row of millions of quotes, or of messages, takes few bytes for each", () => {
+  const command = ["--max-old-space-size=80", LONG_ROWS.pathname];
+  const { stdout, status } = spawnSync(process.execPath, command);
+  const lines = ['quotes: 6000028 "a",,200,,"[""a"",""', 'outputs: 22 "a",,200,"b",,,,,,,,'];
+  expect([`${stdout}`.trim().split("\n"), status]).toEqual([lines, 0]);
 });
