@@ -9,6 +9,9 @@ export interface Waiting {
   readonly upstreamError: string | null;
 }
 
+/** A wait as it is found, without its beginning. */
+export type Wait = Omit<Waiting, "sinceMs">;
+
 /** The failure that all first lines of a batch have in common. */
 export interface CommonFailure {
   readonly lineCount: number;
@@ -39,6 +42,8 @@ const ORDER: readonly WaitingReason[] = [
   "wrong_address",
   "upstream_down",
   "journal_not_writable",
+  "storage_unavailable",
+  "retrying",
   "no_room",
   "outside_hours",
 ];

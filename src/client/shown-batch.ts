@@ -25,6 +25,7 @@ const WAITING: Readonly<Record<string, string>> = {
   outside_hours: "the model servers take batch lines at other hours",
   journal_not_writable: "answers cannot be stored at the moment",
   storage_unavailable: "files or the database cannot be read or written at the moment",
+  retrying: "its lines have failed, or their server is gone, and they wait for the next try",
   source: "its input is made of lines of another batch, once that one has ended",
 };
 

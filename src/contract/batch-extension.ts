@@ -22,6 +22,7 @@ export const WAITING_REASONS = [
   "outside_hours",
   "journal_not_writable",
   "storage_unavailable",
+  "retrying",
   "source",
 ] as const;
 export type WaitingReason = (typeof WAITING_REASONS)[number];
@@ -31,7 +32,7 @@ const BatchWaiting = z
     reason: z
       .enum(WAITING_REASONS)
       .describe(
-        "`no_room`: all slots are taken, the upstream is overloaded, or other lines under way hold what is left of a quota of its project. `upstream_down`: none of its upstreams answers. `refused_credentials`, `out_of_quota`, `wrong_address`: they refuse the key, the account or the address that batchd is configured with. `not_served`: no upstream serves its model any more. `outside_hours`: its upstreams take batch lines at other hours. `journal_not_writable`: answers cannot be kept at the moment. `storage_unavailable`: its files or the database cannot be read or written at the moment, so that its input is not checked or its results are not written. `source`: its input is made of lines of the batch in `from`, once that one has ended.",
+        "`no_room`: all slots are taken, the upstream is overloaded, a rate is used up, or other lines under way hold what is left of a quota of its project. `upstream_down`: none of its upstreams answers. `refused_credentials`, `out_of_quota`, `wrong_address`: they refuse the key, the account or the address that batchd is configured with. `not_served`: no upstream serves its model any more. `outside_hours`: its upstreams take batch lines at other hours. `journal_not_writable`: answers cannot be kept at the moment. `storage_unavailable`: its files or the database cannot be read or written at the moment, so that its input is not checked, its lines do not go out or its results are not written. `retrying`: its lines have failed in a way that another try may cure, or the server that had them is gone, and all of them wait for the next try. `source`: its input is made of lines of the batch in `from`, once that one has ended.",
       ),
     since: UnixSeconds,
     upstream_error: z

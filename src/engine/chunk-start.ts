@@ -10,16 +10,18 @@ import { type ChunkRunnerDeps, runChunk } from "./chunk-runner.ts";
 import type { ChunkEnd, ChunkStart, RunningChunk } from "./dispatch/running-chunk.ts";
 import { isPassing } from "./failure.ts";
 import type { Leases } from "./lease.ts";
+import type { Stalls } from "./stalls.ts";
 
 interface ChunkStartDeps extends ChunkRunnerDeps {
   readonly leases: Leases;
+  readonly stalls: Stalls;
 }
 
 const bytesOf = ({ chunk }: ClaimedChunk) =>
   chunk.extents.reduce((sum, { start, end }) => sum + end - start, 0);
 
 export function startChunk(start: ChunkStart, deps: ChunkStartDeps): RunningChunk {
-  const { log, leases, clock, memory } = deps;
+  const { log, leases, clock, memory, stalls } = deps;
   const { claimed, route } = start;
   const { batch, chunk, lease } = claimed;
   const fields = { batch: batch.id, chunk: chunk.number, route: route.key };
@@ -28,13 +30,18 @@ export function startChunk(start: ChunkStart, deps: ChunkStartDeps): RunningChun
   // The scheduler asks whether memory is full before it claims a chunk.
   void room.add(bytesOf(claimed));
   const run = leases.holdChunk(lease, batch.budget);
+  stalls.begin(lease, run.watch);
   const work = async (): Promise<ChunkEnd> => {
     try {
       await runChunk({ ...start, run, handOut: start.handOut(run.stop) }, deps);
     } catch (err) {
       log.error({ ...fields, err }, "chunk.failed");
-      if (run.endReason === null) await countFailure(err, claimed, deps);
+      if (run.endReason === null) {
+        stalls.noteFailure(lease, err);
+        await countFailure(err, claimed, deps);
+      }
     } finally {
+      stalls.end(run.watch);
       leases.endChunkRun(lease);
       room.release();
     }

@@ -25,6 +25,7 @@ import { readLinePage } from "./line-page.ts";
 import { Loops } from "./loops.ts";
 import type { Pricing } from "./pricing.ts";
 import { ProgressSampler } from "./progress-sampler.ts";
+import { Stalls } from "./stalls.ts";
 import { StorageWaits } from "./storage-waits.ts";
 
 /** What the steps of batches need of other folders, and what the loops need beside it. */
@@ -72,12 +73,14 @@ export class Engine {
     this.#renewals = new Loops(options);
     const { store, clock, metrics, stopGraceMs, leaseTtlMs, owner } = options;
     const commonFailures = new CommonFailures(options);
+    const stalls = new Stalls(options);
     this.#storageWaits = new StorageWaits(() => options.fleet.nowMs);
     this.#leases = new Leases({ store, clock, metrics, stopGraceMs, leaseTtlMs, owner });
     const runnerDeps = {
       ...options,
       failingJournals: this.#failingJournals,
       commonFailures,
+      stalls,
       leases: this.#leases,
     };
     const projectWeightOf = (project: string) => options.rulesOf(project).weight;
@@ -100,6 +103,7 @@ export class Engine {
       ...options,
       commonFailures,
       storageWaits: this.#storageWaits,
+      stalls,
       measure: () => this.#scheduler.measure(),
       canKeepAnswers: () => this.canKeepAnswers,
     });
@@ -107,6 +111,7 @@ export class Engine {
       ...options,
       nowMs: () => options.fleet.nowMs,
       routes: () => this.view.routes(),
+      stalls: () => this.view.stalls(),
       projectWeightOf,
       commonFailureOf: (batchId) => this.view.commonFailureOf(batchId),
       tolerance: options.forecastTolerance,

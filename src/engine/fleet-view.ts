@@ -3,7 +3,7 @@
  * the other replicas. It must never ask another replica: their reports come with the renewals (`capacity-sharing.ts`).
  */
 import type { Batch, BatchId } from "../batch/batch.ts";
-import type { CommonFailure, Forecast, Waiting } from "../batch/forecast.ts";
+import type { CommonFailure, Forecast, Wait, Waiting } from "../batch/forecast.ts";
 import { isFinal, stepOf } from "../batch/status.ts";
 import type { Clock } from "../clock.ts";
 import type { Store } from "../store/store.ts";
@@ -13,6 +13,7 @@ import type { FleetRoute } from "./dispatch/fleet-routes.ts";
 import type { Scheduler } from "./dispatch/scheduler.ts";
 import type { Fleet } from "./fleet.ts";
 import type { ReplicaReport } from "./replica-report.ts";
+import type { Stalls } from "./stalls.ts";
 import { type StorageWaits, storageWait } from "./storage-waits.ts";
 
 interface FleetViewDeps {
@@ -24,6 +25,7 @@ interface FleetViewDeps {
   readonly isWorker: boolean;
   readonly commonFailures: CommonFailures;
   readonly storageWaits: StorageWaits;
+  readonly stalls: Stalls;
   readonly measure: () => ReturnType<Scheduler["measure"]>;
   /** Whether answers can be kept. */
   readonly canKeepAnswers: () => boolean;
@@ -45,7 +47,7 @@ export class FleetView {
   /** Describes this process for the other replicas. */
   report(): ReplicaReport {
     const { isWorker, upstreams, fleet, measure, canKeepAnswers } = this.#deps;
-    const { commonFailures, storageWaits } = this.#deps;
+    const { commonFailures, storageWaits, stalls } = this.#deps;
     return {
       isWorker,
       canWrite: canKeepAnswers(),
@@ -57,6 +59,7 @@ export class FleetView {
       })),
       commonFailures: commonFailures.list(),
       storageWaits: storageWaits.list(),
+      stalls: stalls.report(),
       ...(fleet.reloadAskedAtMs !== undefined && { reloadAskedAtMs: fleet.reloadAskedAtMs }),
     };
   }
@@ -98,6 +101,19 @@ export class FleetView {
         return [{ ...route, throughput, isBusy, canWrite }];
       }),
     ];
+  }
+
+  /** Finds the reasons of the chunks without a line under way, at all replicas. A batch has one for each such chunk. */
+  stalls(): ReadonlyMap<BatchId, readonly Wait[]> {
+    const { stalls, fleet } = this.#deps;
+    const all = [...stalls.list(), ...fleet.workers.flatMap((peer) => peer.stalls ?? [])];
+    const byBatch = new Map<BatchId, Wait[]>();
+    for (const [id, reason, upstreamError] of all) {
+      const ofBatch = byBatch.get(id);
+      if (ofBatch === undefined) byBatch.set(id, [{ reason, upstreamError }]);
+      else ofBatch.push({ reason, upstreamError });
+    }
+    return byBatch;
   }
 
   /** Finds the failure that the first lines of a batch have in common; null when they have none. */

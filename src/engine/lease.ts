@@ -14,6 +14,7 @@ import type { Claim } from "../store/claim.ts";
 import type { BatchLease, ChunkLease, Renewal } from "../store/leases.ts";
 import type { Store } from "../store/store.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
+import { RunWatch } from "./stalls.ts";
 
 /** A renewal that fails twice must not cost a lease. */
 const RENEWALS_IN_TTL = 3;
@@ -33,6 +34,7 @@ export type EndReason = "drain" | "batch" | "pause" | "reroute" | "lease";
 export class Run {
   readonly #stop = new AbortController();
   readonly #abort = new AbortController();
+  readonly watch = new RunWatch();
   readonly #asked = new Set<EndReason>();
   readonly #graces: Cancel[] = [];
   #endReason: EndReason | null = null;

@@ -6,6 +6,7 @@ import type { BatchId } from "../batch/batch.ts";
 import type { CommonFailure } from "../batch/forecast.ts";
 import type { TargetReport } from "../upstream/upstream.ts";
 import type { RouteThroughput } from "./dispatch/fleet-routes.ts";
+import type { ReportedStall } from "./stalls.ts";
 import type { ReportedWait } from "./storage-waits.ts";
 
 /** Grows with each change that an older version would misread. */
@@ -22,6 +23,8 @@ export interface ReplicaReport {
   readonly commonFailures: readonly (readonly [BatchId, CommonFailure])[];
   /** The batches whose files or rows could not be read or written here, and since when. Older versions do not say. */
   readonly storageWaits?: readonly ReportedWait[];
+  /** The chunks that are held here without a line under way. Older versions do not say. */
+  readonly stalls?: readonly ReportedStall[];
   /**
    * The date at which the replica was last asked to have the configuration read again, by the clock of the store. Older
    * versions do not say.

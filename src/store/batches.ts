@@ -56,8 +56,10 @@ export interface OpenBatch {
   readonly deadlineAtMs: number;
   /** The lines of a batch are not known before it is validated. */
   readonly isValidated: boolean;
-  /** Whether a worker holds one of its chunks whose next line does not wait for room in a budget or a quota. */
-  readonly isSending: boolean;
+  /** The number of its chunks that workers hold. */
+  readonly heldCount: number;
+  /** The number of its chunks whose workers are gone. Their leases have not run out yet. */
+  readonly lostCount: number;
   readonly remainingLineCount: number;
   /** The lines of its open chunks, those with an answer included. */
   readonly work: readonly { readonly model: string; readonly lineCount: number }[];

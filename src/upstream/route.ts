@@ -19,6 +19,7 @@ import { RetryWaits } from "./retry-waits.ts";
 import { type Slot, SlotRequest } from "./slot.ts";
 import { SlotQueue } from "./slot-queue.ts";
 import type { Target } from "./target.ts";
+import { unavailabilityOf } from "./unavailability.ts";
 import type {
   LineSender,
   ProxyResult,
@@ -182,7 +183,9 @@ export class TargetRoute implements Route {
       if (failed?.capacity.hasBeenDownSince(failedAtMs)) {
         tally = forgiven(tally, this.#clock.elapsedMs());
       }
+      signals.watch?.attemptBegins();
       const outcome = await target.send(slot, request, signals.abort);
+      signals.watch?.attemptEnded();
       this.#retryWaits.note(outcome, tally);
       if (outcome.kind === "answered" && isSuccess(outcome)) return outcome;
       if (outcome.kind === "refused") refusedStartAtMs ??= startAtMs;
@@ -207,7 +210,9 @@ export class TargetRoute implements Route {
       // A target that is full, down or refuses us says nothing about the others.
       if (isTargetInTrouble && this.#fitTargets(asking, failedAtMs).length > 0) continue;
       request.allowance?.giveBack();
+      signals.watch?.retryBegins(unavailabilityOf(outcome));
       await this.#retryWaits.wait(next.atMs, signals.stop);
+      signals.watch?.retryEnded();
       if (this.#clock.elapsedMs() + EARLY_MS >= deadlineAtMs) break;
     }
     if (unused !== null) unused.target.decline(unused);

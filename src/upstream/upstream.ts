@@ -60,12 +60,23 @@ export interface Allowance {
   giveBack(): void;
 }
 
-/** Two signals, because the start of another attempt and the end of this one are different questions. */
+/** It has two signals, because the start of another attempt and the end of this one are different questions. */
 export interface SendSignals {
   /** Aborts when no further attempt may start. It also ends every wait. */
   readonly stop: AbortSignal;
   /** Aborts when the attempt under way must end: after `stop`, or never. */
   readonly abort: AbortSignal;
+  /** Learns what the lines do. */
+  readonly watch?: LineWatch;
+}
+
+/** Learns which lines of a run are under way and which wait, for people to read. Every line passes here. */
+export interface LineWatch {
+  attemptBegins(): void;
+  attemptEnded(): void;
+  /** A line waits for its next attempt after such a failure. */
+  retryBegins(failure: Unavailability): void;
+  retryEnded(): void;
 }
 
 /** The result of an interactive request. */

@@ -42,6 +42,8 @@ export const WAITING_TEXTS: Readonly<Record<WaitingReason, string>> = {
   outside_hours: "Its upstreams take batch lines at other hours.",
   journal_not_writable: "Answers cannot be stored at the moment, so no line goes out.",
   storage_unavailable: "Its files or the database cannot be read or written at the moment.",
+  retrying:
+    "Its lines have failed in a way that another try may cure, or the server that had them is gone. They go out again by themselves.",
   source: "Its input is made of lines of another batch, once that one has ended.",
 };
 

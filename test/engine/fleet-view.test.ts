@@ -93,4 +93,31 @@ describe.skipIf(postgres === null)("x_batchd", () => {
     const alone = await shownAlike([api], id, (each) => each.waiting?.reason === "not_served");
     expect(alone.waiting?.since).toBeGreaterThanOrEqual(shown.waiting!.since);
   });
+
+  test("says of a batch whose only worker was killed that it waits for the next try", async () => {
+    const config = { engine: { lease_seconds: 60 } };
+    await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase(), config });
+    const api = await fleet.api();
+    const killed = await fleet.worker();
+    killed.upstream.hold();
+    const id = await submit(api, 1);
+    await killed.upstream.reached(1);
+    await fleet.worker();
+    await killed.batchd.kill();
+    await shownAlike([api], id, ({ waiting }) => waiting?.reason === "retrying");
+  });
+
+  test("says of a batch whose chunk a worker holds that it waits for the slots of another one", async () => {
+    await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });
+    const upstream = await fleet.upstream();
+    upstream.hold();
+    const fields = { max_concurrency: 2, min_concurrency: 2, interactive_reserve: 0 };
+    const api = await fleet.api();
+    await Promise.all([fleet.worker({ upstream, fields }), fleet.worker({ upstream, fields })]);
+    const first = await submit(api, 600);
+    await upstream.reached(2);
+    const id = await submit(api, 600);
+    await shownAlike([api], id, ({ waiting }) => waiting?.reason === "no_room");
+    expect((await extensionAt(api, first)).waiting).toBeNull();
+  });
 });

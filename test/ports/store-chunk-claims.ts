@@ -19,6 +19,8 @@ import type { OpenStore } from "./opened-store.ts";
 
 const blobOf = ({ blobKey, bytes, crc32 }: Segment): Segment => ({ blobKey, bytes, crc32 });
 
+const A_WORKER = { owner: "worker", ttlMs: 10_000, report: "{}", mayKeepHouse: true };
+
 export function testChunkClaims(open: OpenStore): void {
   test("what can be claimed is listed for each batch and model, with what is needed to choose", async () => {
     const { store } = await open();
@@ -199,7 +201,7 @@ export function testChunkClaims(open: OpenStore): void {
     expect(await claimFirst(at(store, batch.expiresAtMs - 1), claim)).not.toBeNull();
   });
 
-  test("a batch is open from its creation to its last line, and known to be sending while a chunk is held", async () => {
+  test("a batch is open from its creation to its last line, and its chunks are held until their leases run out", async () => {
     const { store } = await open();
     const { batch } = await insertBatch(store);
     expect(await store.listOpenBatches()).toEqual([
@@ -210,7 +212,8 @@ export function testChunkClaims(open: OpenStore): void {
         createdAtMs: batch.createdAtMs,
         deadlineAtMs: batch.expiresAtMs,
         isValidated: false,
-        isSending: false,
+        heldCount: 0,
+        lostCount: 0,
         remainingLineCount: 0,
         work: [],
       },
@@ -218,9 +221,14 @@ export function testChunkClaims(open: OpenStore): void {
     const validation = await store.claimBatchToValidate(claimBy("validator"));
     await store.startBatchIfLeased(validation!.lease, aPlan(["llama"]));
     const open10 = { isValidated: true, work: [{ model: "llama", lineCount: 10 }] };
-    expect(await store.listOpenBatches()).toMatchObject([{ ...open10, isSending: false }]);
+    expect(await store.listOpenBatches()).toMatchObject([{ ...open10, heldCount: 0 }]);
+    await store.renewReplica(A_WORKER, []);
     const { lease } = await claimChunk(store);
-    expect(await store.listOpenBatches()).toMatchObject([{ ...open10, isSending: true }]);
+    expect(await store.listOpenBatches()).toMatchObject([
+      { ...open10, heldCount: 1, lostCount: 0 },
+    ]);
+    at(store, AFTER_LEASES_MS);
+    expect(await store.listOpenBatches()).toMatchObject([{ heldCount: 0, lostCount: 0 }]);
     await store.closeChunkIfLeased(lease, null);
     expect(await store.listOpenBatches()).toEqual([]);
   });

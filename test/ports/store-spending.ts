@@ -120,30 +120,6 @@ export function testSpending(open: OpenStore): void {
     },
   );
 
-  test("a batch sends nothing while none of its chunks has a line under way and the next ones wait for room", async () => {
-    const { store } = await open();
-    const quotas = { tokensPerDay: 1, costPerMonth: null };
-    const [holder] = (await chunksOf(store, null, 1)).leases as [ChunkLease];
-    const { batch, leases } = await chunksOf(store, null);
-    const [a, b] = leases as [ChunkLease, ChunkLease];
-    const isSending = async () =>
-      (await store.listOpenBatches()).find(({ batchId }) => batchId === batch.id)?.isSending;
-    expect(await reserve(store, holder, { quotas })).toMatchObject({ kind: "granted" });
-    expect(await reserve(store, a, { quotas })).toEqual({ kind: "wait" });
-    expect(await isSending()).toBe(true);
-    expect(await reserve(store, b, { quotas })).toEqual({ kind: "wait" });
-    expect(await isSending()).toBe(false);
-    await store.closeChunkIfLeased(holder, null);
-    expect(await reserve(store, a, { quotas })).toMatchObject({ kind: "granted" });
-    expect(await isSending()).toBe(true);
-    // Its line waits for a target.
-    const nothing = { needed: NO_SPENDING, wanted: NO_SPENDING, inFlight: NO_SPENDING };
-    await store.reserveIfLeased(a, { project: PROJECT, quotas, ...nothing });
-    expect(await isSending()).toBe(true);
-    expect(await store.releaseChunkIfLeased(a)).toBe(true);
-    expect(await isSending()).toBe(false);
-  });
-
   test("a chunk far from the limit gets room for many lines, and leaves most of it to others", async () => {
     const { store } = await open();
     const { leases } = await chunksOf(store, "1000");

@@ -130,7 +130,7 @@ export interface ForecastInput {
 /** Forecasts all batches. It works in slices, because one client may have 30,000 open batches. */
 export async function forecastAll(input: ForecastInput): Promise<Map<BatchId, OpenForecast>> {
   const routes = await groupByRoute(input);
-  const positions = await queuePositions(input.batches);
+  const positions = await queuePositions(input);
   const forecasts = new Map<BatchId, OpenForecast>();
   for await (const group of inSlices(input.batches)) {
     for (const batch of group) {
@@ -224,16 +224,19 @@ function prospectOf(
 }
 
 /** Numbers the batches that wait. Validated ones come first, since they could begin at any moment. */
-async function queuePositions(batches: readonly OpenBatch[]): Promise<Map<BatchId, number>> {
-  const waiting = await sortedInSlices(
-    batches.filter(({ isSending }) => !isSending),
+async function queuePositions({
+  batches,
+  waiting,
+}: Pick<ForecastInput, "batches" | "waiting">): Promise<Map<BatchId, number>> {
+  const queued = await sortedInSlices(
+    batches.filter(({ batchId, heldCount }) => heldCount === 0 || waiting.has(batchId)),
     (a, b) =>
       Number(b.isValidated) - Number(a.isValidated) ||
       a.deadlineAtMs - b.deadlineAtMs ||
       a.createdAtMs - b.createdAtMs,
   );
   const positions = new Map<BatchId, number>();
-  for await (const group of inSlices(waiting)) {
+  for await (const group of inSlices(queued)) {
     for (const { batchId } of group) positions.set(batchId, positions.size + 1);
   }
   return positions;

@@ -5,7 +5,7 @@
  */
 import { isDeepStrictEqual } from "node:util";
 import type { BatchId } from "../../batch/batch.ts";
-import type { CommonFailure, Waiting } from "../../batch/forecast.ts";
+import type { CommonFailure, Wait, Waiting } from "../../batch/forecast.ts";
 import type { Clock } from "../../clock.ts";
 import { inSlices, timeForMore } from "../../resources/time-slice.ts";
 import type { OpenBatch } from "../../store/batches.ts";
@@ -27,6 +27,8 @@ export interface ForecasterDeps {
   readonly nowMs: () => number;
   /** Returns the routes of a model at all replicas. It is called anew for each refresh. */
   readonly routes: () => (model: string) => readonly FleetRoute[];
+  /** Returns why chunks that are held have no line under way, by their batches. */
+  readonly stalls: () => ReadonlyMap<BatchId, readonly Wait[]>;
   /** Returns the weight of a project in fair sharing. */
   readonly projectWeightOf: (project: string) => number;
   /** Returns the failure that the first lines of a batch have in common; null when they have none. */
@@ -63,13 +65,13 @@ export class Forecaster {
   }
 
   async refresh(): Promise<void> {
-    const { store, routes, projectWeightOf } = this.#deps;
+    const { store, routes, stalls, projectWeightOf } = this.#deps;
     const batches = await store.listOpenBatches();
     this.#stored ??= await this.#load();
     const stored = this.#stored;
     const nowMs = this.#deps.nowMs();
     const routesOf = remembered(routes());
-    const waiting = await waitingOf(batches, { nowMs, stored, routesOf });
+    const waiting = await waitingOf(batches, { nowMs, stored, routesOf, stalls: stalls() });
     const outlook = (model: string) => outlookOf(routesOf(model), nowMs);
     const known = { nowMs, waiting, projectWeightOf };
     const forecasts = await forecastAll({ batches, outlookOf: outlook, ...known });
@@ -146,16 +148,17 @@ interface WaitingInput {
   readonly nowMs: number;
   readonly stored: ReadonlyMap<BatchId, BatchForecast>;
   readonly routesOf: (model: string) => readonly FleetRoute[];
+  readonly stalls: ReadonlyMap<BatchId, readonly Wait[]>;
 }
 
 async function waitingOf(
   batches: readonly OpenBatch[],
-  { nowMs, stored, routesOf }: WaitingInput,
+  { nowMs, stored, routesOf, stalls }: WaitingInput,
 ): Promise<Map<BatchId, Waiting>> {
   const waiting = new Map<BatchId, Waiting>();
   for await (const group of inSlices(batches)) {
     for (const batch of group) {
-      const wait = waitOf(batch, routesOf);
+      const wait = waitOf(batch, routesOf, stalls.get(batch.batchId));
       if (wait === null) continue;
       const before = stored.get(batch.batchId)?.waiting;
       const sinceMs = before?.reason === wait.reason ? before.sinceMs : nowMs;

@@ -11,7 +11,6 @@ import { claimableChunks, hasStarted, isOpenChunk, linesToSend, maySend } from "
 import type { Database, Db } from "./database.ts";
 import { type SQL, sql } from "./drizzle.ts";
 import { isFree } from "./leases.ts";
-import { chunksWithoutRoom } from "./spending.ts";
 
 const PAGE_BATCHES = 500;
 
@@ -42,7 +41,8 @@ interface RunnableRow extends BatchRow, Record<string, unknown> {
 
 interface OpenRow extends BatchRow, Record<string, unknown> {
   readonly has_started: boolean;
-  readonly is_sending: boolean;
+  readonly held_count: string;
+  readonly lost_count: string;
   readonly work: readonly { readonly model: string; readonly lineCount: number }[];
 }
 
@@ -75,17 +75,23 @@ const runnable = (after: Position, now: SQL): SQL => sql`
   ) as next on true
   order by page.expires_at_ms, page.sequence`;
 
-const openBatches = (after: Position): SQL => sql`
+/** Whether the holder of a chunk has renewed its place among the replicas. */
+const isAlive = (now: SQL): SQL =>
+  sql`lease_owner = any(array(select owner from replicas where expires_at_ms > ${now}))`;
+
+const openBatches = (after: Position, now: SQL): SQL => sql`
   select
     page.*, coalesce(chunks.work, '[]') as work,
-    coalesce(chunks.held_count, 0) > ${chunksWithoutRoom(sql`page.id`)} as is_sending
+    coalesce(chunks.held_count, 0) as held_count, coalesce(chunks.lost_count, 0) as lost_count
   from (${batchesAfter(after, sql`true`)}) as page
   left join lateral (
     select
-      sum(held_count) as held_count,
+      sum(held_count) as held_count, sum(lost_count) as lost_count,
       json_agg(json_build_object('model', model, 'lineCount', line_count)) as work
     from (
-      select model, sum(line_count) as line_count, count(lease_expires_at_ms) as held_count
+      select model, sum(line_count) as line_count, 
+        count(*) filter (where not ${isFree(now)} and ${isAlive(now)}) as held_count,
+        count(*) filter (where not ${isFree(now)} and not ${isAlive(now)}) as lost_count
       from chunks where batch_id = page.id and ${isOpenChunk} group by model) as of_model
   ) as chunks on true
   order by page.expires_at_ms, page.sequence`;
@@ -120,14 +126,15 @@ export class PostgresOpenLists {
     );
   }
 
-  async listOpenBatches(): Promise<OpenBatch[]> {
+  async listOpenBatches(now: SQL): Promise<OpenBatch[]> {
     const rows = await this.#gather(async (db, after) => {
-      return (await db.execute<OpenRow>(openBatches(after))).rows;
+      return (await db.execute<OpenRow>(openBatches(after, now))).rows;
     });
     return rows.map((row) => ({
       ...batchOf(row),
       isValidated: row.has_started,
-      isSending: row.is_sending,
+      heldCount: Number(row.held_count),
+      lostCount: Number(row.lost_count),
       work: row.work,
     }));
   }

@@ -189,11 +189,6 @@ const isReserved = sql.raw(
 );
 const isInForce = sql`exists (select 1 from chunks where ${isReserved})`;
 
-/** Counts the chunks of a batch with no line under way, whose next line waits for room. */
-export const chunksWithoutRoom = (batchId: SQL): SQL => sql`(
-  select count(*) from reservations join chunks on ${isReserved}
-  where reservations.batch_id = ${batchId} and reservations.tokens = 0)`;
-
 async function reservedBy(db: Db, project: string): Promise<ReservedRow[]> {
   const isOfProject = eq(reservations.project, project);
   await db.delete(reservations).where(and(isOfProject, sql`not ${isInForce}`));

@@ -320,7 +320,7 @@ const usageMethods = (usage: PostgresModelUsage, progress: PostgresProgress) =>
 const openListMethods = (open: PostgresOpenLists, now: Now) =>
   ({
     listRunnable: () => open.listRunnable(now()),
-    listOpenBatches: () => open.listOpenBatches(),
+    listOpenBatches: () => open.listOpenBatches(now()),
   }) satisfies Partial<Store>;
 
 const chunkMethods = (chunks: PostgresChunks, now: Now) =>

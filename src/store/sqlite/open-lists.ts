@@ -27,7 +27,6 @@ import {
 import type { Db } from "./database.ts";
 import { placeholder, type SQL, sql } from "./drizzle.ts";
 import { isFree } from "./leases.ts";
-import { chunksWithoutRoom } from "./spending.ts";
 
 const PAGE_BATCHES = 200;
 /** The limit equals 2,000 chunks of 256 lines. */
@@ -113,12 +112,11 @@ const openBatches = sql`
   select
     id, project, priority, created_at_ms, expires_at_ms,
     ${hasStarted} as has_started,
-    ${linesToSend} as remaining,
-    ${chunksWithoutRoom(sql.raw("batches.id"))} as without_room_count
+    ${linesToSend} as remaining
   from ${OPEN_BATCHES} where ${isOnPage} and ${isNotPaused} order by expires_at_ms, sequence`;
 
 const openWork = sql`
-  select batch_id, model, sum(line_count) as line_count, count(lease_expires_at_ms) as held_count
+  select batch_id, model, sum(line_count) as line_count, count(*) filter (where not ${isFree}) as held_count
   from chunks indexed by chunks_open_by_batch
   where batch_id in (select id from ${OPEN_BATCHES} where ${isOnPage} and ${isNotPaused} and ${hasStarted})
     and ${isOpenChunk}
@@ -194,7 +192,6 @@ const prepareStatements = (db: Db) => ({
       deadlineAtMs: sql<number>`expires_at_ms`,
       isValidated: sql<number>`has_started`,
       remainingLineCount: sql<number>`remaining`,
-      withoutRoomCount: sql<number>`without_room_count`,
     })
     .from(sql`(${openBatches})`)
     .prepare(),
@@ -245,23 +242,24 @@ export class SqliteOpenLists {
     return this.#gather(start, (bounds) => runnable.all({ ...bounds, nowMs }));
   }
 
-  async listOpenBatches(): Promise<OpenBatch[]> {
-    return this.#gather(START, (bounds) => this.#openBatches(bounds));
+  async listOpenBatches(nowMs: number): Promise<OpenBatch[]> {
+    return this.#gather(START, (bounds) => this.#openBatches({ ...bounds, nowMs }));
   }
 
-  #openBatches(bounds: Bounds): OpenBatch[] {
+  #openBatches(bounds: Bounds & { readonly nowMs: number }): OpenBatch[] {
     const rows = this.#statements.openBatches.all({ ...bounds });
     const work = Map.groupBy(
       this.#statements.openWork.all({ ...bounds }),
       ({ batchId }) => batchId,
     );
-    return rows.map(({ isValidated, withoutRoomCount, ...batch }) => {
+    return rows.map(({ isValidated, ...batch }) => {
       const ofBatch = work.get(batch.batchId) ?? [];
-      const heldCount = ofBatch.reduce((sum, { heldCount }) => sum + heldCount, 0);
       return {
         ...batch,
         isValidated: isValidated === 1,
-        isSending: heldCount > withoutRoomCount,
+        heldCount: ofBatch.reduce((sum, { heldCount }) => sum + heldCount, 0),
+        // A server takes all leases back when it starts.
+        lostCount: 0,
         work: ofBatch.map(({ model, lineCount }) => ({ model, lineCount })),
       };
     });

@@ -339,7 +339,7 @@ const pausingMethods = (pausing: SqlitePausing, now: Now) =>
 const openListMethods = (open: SqliteOpenLists, now: Now) =>
   ({
     listRunnable: () => open.listRunnable(now()),
-    listOpenBatches: () => open.listOpenBatches(),
+    listOpenBatches: () => open.listOpenBatches(now()),
     countOpenWork: () => open.countOpenWork(),
   }) satisfies Partial<Store>;
 

@@ -47,7 +47,7 @@ describe("the outlook of a model", () => {
 });
 
 describe("a batch waits", () => {
-  const batch = { project: "one", isValidated: true, isSending: true } as OpenBatch;
+  const batch = { project: "one", isValidated: true, heldCount: 1, lostCount: 0 } as OpenBatch;
   const reasonAt = (...routes: FleetRoute[]) =>
     waitOf({ ...batch, work: [{ model: "llama", lineCount: 1 }] }, () => routes)?.reason;
 

@@ -18,7 +18,8 @@ function anOpenBatch(name: string, fields: Partial<OpenBatch> = {}): OpenBatch {
     createdAtMs: NOW_MS,
     deadlineAtMs: NOW_MS + 24 * HOUR_MS,
     isValidated: true,
-    isSending: true,
+    heldCount: 1,
+    lostCount: 0,
     remainingLineCount: 1_000,
     work: [{ model: "llama", lineCount: 1_000 }],
     ...fields,
@@ -170,9 +171,9 @@ describe("a batch is at risk", () => {
 
 test("the queue is those that wait, by deadline, with those that are not validated behind", async () => {
   const found = await forecast([
-    anOpenBatch("validating", { isValidated: false, isSending: false, work: [] }),
-    anOpenBatch("later", { isSending: false, createdAtMs: NOW_MS + 1 }),
-    anOpenBatch("next", { isSending: false }),
+    anOpenBatch("validating", { isValidated: false, heldCount: 0, work: [] }),
+    anOpenBatch("later", { heldCount: 0, createdAtMs: NOW_MS + 1 }),
+    anOpenBatch("next", { heldCount: 0 }),
     anOpenBatch("sending"),
   ]);
   expect(found.map((each) => each?.queuePosition)).toEqual([3, 2, 1, 0]);

@@ -52,6 +52,7 @@ async function aForecaster() {
     nowMs,
     routes,
     commonFailureOf,
+    stalls: () => new Map(),
     tolerance: 0,
     projectWeightOf: () => 1,
   });
@@ -71,6 +72,10 @@ test("a batch is forecast from its creation until it ends", async () => {
   await using opened = await aForecaster();
   const { store, forecaster, forecastOf } = opened;
   const done = await finalizingBatch(store);
+  await store.renewReplica(
+    { owner: "worker", ttlMs: 10_000, report: "{}", mayKeepHouse: true },
+    [],
+  );
   const sending = await startBatch(store, ["llama"]);
   const waiting = await startBatch(store, ["llama", "llama"]);
   await claimChunk(store);
