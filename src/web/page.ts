@@ -52,13 +52,19 @@ export interface Page {
 export const readFor = <T>({ api, caller, isPoll }: Asked, path: string): Promise<Answer<T>> =>
   api.get<T>(path, { caller, isPoll });
 
+/** Where a person goes on after an error. */
+export interface WayBack {
+  readonly href: string;
+  readonly label: string;
+}
+
 /** The page for an error of the API, which may repeat what the address says. */
-export const refusalView = ({ status, message }: Refusal): View => ({
+export const refusalView = ({ status, message }: Refusal, back: WayBack): View => ({
   title: status === 404 ? "Not found" : "Error",
   parts: [
     {
       id: "refusal",
-      html: html`<section id="refusal" class="empty"><h1>${status === 404 ? "Not found" : "This did not work"}</h1><p>${withCode(message)}</p></section>`,
+      html: html`<section id="refusal" class="empty"><h1>${status === 404 ? "Not found" : "This did not work"}</h1><p>${withCode(message)}</p><p><a href="${back.href}">${back.label}</a></p></section>`,
     },
   ],
   isOver: true,

@@ -115,7 +115,15 @@ function table(rows: readonly UsageRow[], groups: readonly UsageGroup[]): Html {
     return html`<div id="rows" class="empty"><h2>Nothing was used</h2><p>Lines count here as soon as they have an answer.</p></div>`;
   }
   return html`<div id="rows"><div class="scroll" tabindex="0" role="region" aria-label="Usage"><table>
-<thead><tr>${groups.map((group) => html`<th scope="col">${group.replace(/^./, (first) => first.toUpperCase())}</th>`)}<th scope="col" class="number">Lines</th><th scope="col" class="number">Input tokens</th><th scope="col" class="number middle">Cached</th><th scope="col" class="number">Output tokens</th><th scope="col" class="number">Cost</th></tr></thead>
-<tbody>${rows.slice(0, MAX_ROWS).map((row) => html`<tr>${groups.map((group) => html`<td${group === "model" ? html` class="model"` : ""}>${untrusted(row[group] ?? "", 80)}</td>`)}<td class="number">${formatCount(row.requests)}</td><td class="number">${formatCount(row.input_tokens)}</td><td class="number middle">${formatCount(row.cached_input_tokens)}</td><td class="number">${formatCount(row.output_tokens)}</td><td class="number">${row.cost === null ? html`<span class="dim">no price</span>` : formatMoney(row.cost.amount, row.cost.currency)}</td></tr>`)}</tbody>
+<thead><tr>${groups.map((group, at) => html`<th scope="col"${at === 0 ? "" : html` class="middle"`}>${group.replace(/^./, (first) => first.toUpperCase())}</th>`)}<th scope="col" class="number middle">Lines</th><th scope="col" class="number">Input tokens<span class="under narrow">Output tokens</span></th><th scope="col" class="number middle">Cached</th><th scope="col" class="number middle">Output tokens</th><th scope="col" class="number">Cost</th></tr></thead>
+<tbody>${rows.slice(0, MAX_ROWS).map((row) => usageRow(row, groups))}</tbody>
 </table></div>${rows.length > MAX_ROWS ? html`<p class="dim">The first ${formatCount(MAX_ROWS)} of ${formatCount(rows.length)} rows. The CSV has all.</p>` : ""}</div>`;
+}
+
+/** In a narrow window the first cell and the one of the input tokens have what has no column there. */
+function usageRow(row: UsageRow, groups: readonly UsageGroup[]): Html {
+  const lines = `${formatCount(row.requests)} ${row.requests === 1 ? "line" : "lines"}`;
+  const name = (group: UsageGroup) => untrusted(row[group] ?? "", 80);
+  const others = groups.slice(1).map((group) => html`${name(group)} · `);
+  return html`<tr>${groups.map((group, at) => html`<td class="${group === "model" ? "model" : ""} ${at === 0 ? "" : "middle"}">${name(group)}${at === 0 ? html`<span class="dim under narrow">${others}${lines}</span>` : ""}</td>`)}<td class="number middle">${formatCount(row.requests)}</td><td class="number">${formatCount(row.input_tokens)}<span class="dim under narrow">${formatCount(row.output_tokens)}</span></td><td class="number middle">${formatCount(row.cached_input_tokens)}</td><td class="number middle">${formatCount(row.output_tokens)}</td><td class="number">${row.cost === null ? html`<span class="dim">no price</span>` : formatMoney(row.cost.amount, row.cost.currency)}</td></tr>`;
 }

@@ -92,7 +92,9 @@ function mountPage(app: Hono<AppEnv>, page: Page, { api, sessions }: PageDeps): 
     if (path === "" && homeOf(visit) !== "") return c.redirect(root + homeOf(visit), 303);
     const asked = askedBy(c, visit, { api, root, isPoll: false });
     const answer = await page.view(asked);
-    const view = answer.ok ? answer.value : refusalView(answer);
+    const isList = page !== noPage && asked.id === "";
+    const back = wayBack(root, path, isList && query !== "");
+    const view = answer.ok ? answer.value : refusalView(answer, back);
     const isLive = answer.ok && page.pollMs !== null && !view.isOver;
     const livePath = isLive ? `web/live/${path}${query}` : null;
     const main = html`${view.parts.map((part) => part.html)}`;
@@ -110,6 +112,12 @@ function mountPage(app: Hono<AppEnv>, page: Page, { api, sessions }: PageDeps): 
     return answerHtml(c, layout(frame, main), answer.ok ? 200 : statusFor(answer.status));
   });
 }
+
+/** Leads to the page as it is without what the address asks for, or to the first one. */
+const wayBack = (root: string, path: string, hasChoices: boolean) =>
+  hasChoices
+    ? { href: root + path, label: "Show all" }
+    : { href: root, label: "To the first page" };
 
 /** Statuses that an error of the API has and a page may have. */
 const statusFor = (status: number) =>
