@@ -4,16 +4,18 @@
  */
 import type { BatchObject } from "../contract/batch.ts";
 import type { PauseReason } from "../contract/batch-extension.ts";
+import type { DeliveryObject } from "../contract/delivery.ts";
 import type { BatchProgressObject } from "../contract/progress.ts";
 import { batchActions, budgetForm, type Retried } from "./batch-actions.ts";
 import { chartsPart } from "./batch-charts.ts";
+import { deliveriesPart, isUnderWay } from "./batch-deliveries.ts";
 import { failuresPart, faultsPart } from "./batch-failures.ts";
 import { linesPart } from "./batch-lines.ts";
 import { timelinePart } from "./batch-timeline.ts";
 import { endOf } from "./batches-page.ts";
 import { formatCompact, formatCount, formatDuration, formatMoney, time } from "./format.ts";
 import { type Html, html, untrusted } from "./html.ts";
-import { type Asked, type Page, type Part, readFor } from "./page.ts";
+import { type Asked, type ListOf, type Page, type Part, readFor } from "./page.ts";
 import { progressBar, progressText } from "./progress.ts";
 import { hasEnded, statusPill, WAITING_TEXTS } from "./status.ts";
 
@@ -24,12 +26,14 @@ export const batchPage: Page = {
   styles: ["uplot.css"],
   async view(asked) {
     const path = `/v1/batches/${encodeURIComponent(asked.id)}`;
-    const [answer, progress] = await Promise.all([
+    const [answer, progress, deliveries] = await Promise.all([
       readFor<BatchObject>(asked, path),
       readFor<BatchProgressObject>(asked, `${path}/progress`),
+      readFor<ListOf<DeliveryObject>>(asked, `${path}/deliveries`),
     ]);
     if (!answer.ok) return answer;
     if (!progress.ok) return progress;
+    if (!deliveries.ok) return deliveries;
     const batch = answer.value;
     const parts = [
       heading(asked, { batch, otherRuns: await otherRunsOf(asked, batch) }),
@@ -39,10 +43,12 @@ export const batchPage: Page = {
       failuresPart(batch),
       chartsPart(progress.value),
       factsPart(asked, batch),
+      deliveriesPart(asked, batch, deliveries.value),
       linesPart(batch),
       timelinePart(batch),
     ];
-    return { ok: true, value: { title: batch.id, parts, isOver: hasEnded(batch) } };
+    const isOver = hasEnded(batch) && !deliveries.value.data.some(isUnderWay);
+    return { ok: true, value: { title: batch.id, parts, isOver } };
   },
 };
 

@@ -186,16 +186,22 @@ async function laterRunOf(button, id) {
 }
 
 /**
- * Sends the fields of a form as JSON, and then calls the path that comes after it.
+ * Sends the fields of a form as JSON, without the empty ones, and then calls the path that comes after it, if there is one.
  *
  * @param {HTMLFormElement} form
  */
 async function sendForm(form) {
-  const { path = "", then = "" } = form.dataset;
+  const { path = "", then, next } = form.dataset;
   const button = /** @type {HTMLButtonElement} */ (form.querySelector("button"));
-  const body = JSON.stringify(Object.fromEntries(new FormData(form)));
+  const fields = [...new FormData(form)].filter(([, value]) => value !== "");
+  const body = JSON.stringify(Object.fromEntries(fields));
   const sent = await callWith(button, "POST", path, body);
-  const answer = sent.ok ? await callWith(button, "POST", then) : sent;
+  const answer = sent.ok && then !== undefined ? await callWith(button, "POST", then) : sent;
+  // Where nothing changes any more, the page has no events that would bring what is new.
+  if (answer.ok && next === "again") {
+    location.reload();
+    return;
+  }
   note(answer.ok ? `${button.textContent}: done.` : answer.message, answer.ok ? "good" : "bad");
 }
 

@@ -1,0 +1,62 @@
+/** The deliveries of a batch on its page, in a real browser. */
+import { existsSync } from "node:fs";
+import { join } from "node:path";
+import type { Page } from "playwright-core";
+import { expect, test } from "vitest";
+import { axeFaults } from "../support/axe.ts";
+import { hasChromium, openChromium } from "../support/browser.ts";
+import { chatLines, startTestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+/** The name of a folder, which a page must not take for markup. */
+const HOSTILE = "<img src=x onerror=alert(1)>";
+
+const deliver = async (page: Page, location: string, folder: string) => {
+  await page.getByLabel("Location").fill(location);
+  await page.getByLabel("Folder").fill(folder);
+  await page.getByRole("button", { name: "Deliver", exact: true }).click();
+};
+
+test.skipIf(!hasChromium())(
+  "results are delivered from the page of their batch, which shows what became of each delivery",
+  async () => {
+    using share = temporaryFolder("batchd-share-");
+    await using upstream = await startUpstream();
+    await using service = await startTestService({
+      config: {
+        upstreams: [{ name: "gpu", base_url: upstream.url, models: ["*"] }],
+        locations: [
+          { name: "share", kind: "folder", path: share.path, access: "write" },
+          // Nothing listens at this port.
+          {
+            ...{ name: "lake", kind: "s3", bucket: "results", region: "us-east-1" },
+            ...{ endpoint: "http://127.0.0.1:9", access: "write" },
+            ...{ access_key_id: "id", secret_access_key: "secret" },
+          },
+        ],
+      },
+    });
+    const { id } = await service.run(chatLines(2));
+    await using browser = await openChromium();
+    const page = await browser.newPage({ viewport: { width: 360, height: 800 } });
+    await page.goto(`${service.url}/batches/${id}`);
+
+    await deliver(page, "nowhere", "");
+    await page.getByText("there is no location 'nowhere' to write to").waitFor();
+    await deliver(page, "share", HOSTILE);
+    const deliveries = page.getByRole("region", { name: "Deliveries" });
+    const item = deliveries.getByRole("listitem");
+    await item.getByText("delivered", { exact: true }).waitFor();
+    await item.getByText(join(share.path, HOSTILE, id), { exact: true }).waitFor();
+    expect(existsSync(join(share.path, HOSTILE, id, "run.json"))).toBe(true);
+
+    await deliver(page, "lake", "");
+    const failing = item.filter({ hasText: "lake" });
+    await failing.getByText("ECONNREFUSED").waitFor();
+    expect(await axeFaults(page)).toEqual([]);
+    expect(await page.evaluate("document.documentElement.scrollWidth")).toBe(360);
+    await failing.getByRole("button", { name: "Cancel delivery" }).click();
+    await failing.getByText("failed", { exact: true }).waitFor();
+  },
+);
