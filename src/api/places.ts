@@ -1,6 +1,9 @@
 /**
  * Limits how many clients do something long at a time, in all and of one project. A project may also have no more than what is
  * free, so that a few projects of slow clients leave something to others.
+ *
+ * A project that has its part has a rate limit to keep. That must not look like a failure of the server: one project could
+ * otherwise fill the log with errors, and alarm the operator.
  */
 import { PublicError } from "../errors.ts";
 
@@ -22,13 +25,18 @@ export class Places {
     this.#limits = limits;
   }
 
+  #refusal(error: "unavailable" | "rate_limit_exceeded"): PublicError {
+    return new PublicError(error, this.#limits.message, { retryAfterMs: RETRY_MS });
+  }
+
   /** Takes a place until the returned object is disposed of. */
   take(project: string): Disposable {
     const counts = this.#counts;
     const own = counts.get(project) ?? 0;
     const free = this.#limits.total - this.#total;
-    if (free <= 0 || own >= Math.min(this.#limits.ofProject, Math.max(1, free))) {
-      throw new PublicError("unavailable", this.#limits.message, { retryAfterMs: RETRY_MS });
+    if (free <= 0) throw this.#refusal("unavailable");
+    if (own >= Math.min(this.#limits.ofProject, Math.max(1, free))) {
+      throw this.#refusal("rate_limit_exceeded");
     }
     counts.set(project, own + 1);
     this.#total += 1;

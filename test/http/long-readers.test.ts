@@ -95,7 +95,7 @@ test("a client that reads nothing of its answer takes little memory, and loses i
   const status = async () => (await ask(service.url, `batches/${batch}/lines`, {}, key)).status;
   const isStuck = (socket: Socket) => socket.writableNeedDrain;
   await expect.poll(() => [...sockets].filter(isStuck)).toHaveLength(READERS_OF_PROJECT);
-  expect(await status()).toBe(503);
+  expect(await status()).toBe(429);
   for (const socket of sockets) {
     expect(socket.writableLength).toBeLessThan(2_000_000);
     // The silence of this test is shorter.

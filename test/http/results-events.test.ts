@@ -107,7 +107,7 @@ test("a line waits for those before it, the end of the server ends the stream, a
   await closed;
 });
 
-test("a project has a share of the places, and a bad id is refused", async () => {
+test("a project has a share of the places, more is no failure of the server, and a bad id is refused", async () => {
   await using upstream = await startUpstream();
   await using service = await startTestService({ config: limited(upstream.url) });
   const { id } = await service.submit([chatLine("a", "[[hang]]")]);
@@ -115,7 +115,8 @@ test("a project has a share of the places, and a bad id is refused", async () =>
     Array.from({ length: 8 }, () => follow(service, `${id}/output`)),
   );
   expect(streams.map(({ response }) => response.status)).toEqual(Array(8).fill(200));
-  expect((await follow(service, `${id}/output`)).response.status).toBe(503);
+  expect((await follow(service, `${id}/output`)).response.status).toBe(429);
+  expect(service.events.all.filter(({ level }) => level === "error")).toEqual([]);
   for (const stream of streams) stream.close();
   await expect
     .poll(async () => {

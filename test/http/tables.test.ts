@@ -169,7 +169,7 @@ test("two projects of slow clients leave a conversion to a third one", async () 
     await holdTable(others.url, first, { key: "first" }),
     await holdTable(others.url, second, { key: "second" }),
   ];
-  expect(await statusOf(second, "second")).toBe(503);
+  expect(await statusOf(second, "second")).toBe(429);
   expect(await statusOf(third, "third")).toBe(200);
   for (const connection of held) connection.socket.destroy();
 });
@@ -177,7 +177,7 @@ test("two projects of slow clients leave a conversion to a third one", async () 
 test("too many conversions at a time are told to come back", async () => {
   const held = [await holdTable(service.url, largeId), await holdTable(service.url, largeId)];
   const refused = await download(outputId, "?format=csv");
-  expect([refused.status, refused.headers.get("retry-after")]).toEqual([503, "1"]);
+  expect([refused.status, refused.headers.get("retry-after")]).toEqual([429, "1"]);
   for (const connection of held) connection.socket.destroy();
   await expect.poll(async () => (await download(outputId, "?format=csv")).status).toBe(200);
 });

@@ -32,7 +32,7 @@ test("a project whose uploads never end leaves connections to others, and is tol
     const connection = uploads.use(await RawConnection.open(url));
     connection.send(UPLOAD);
     const refusal = connection.answer().then(({ status, body }) => {
-      expect(`${status} ${body}`).toMatch(/^503 .*Too many requests of the project are open/);
+      expect(`${status} ${body}`).toMatch(/^429 .*Too many requests of the project are open/);
     });
     // Some are turned away before their request, and the end of the test ends the others.
     refusal.catch(() => {});
