@@ -16,6 +16,7 @@ import { complain, note, say, sayJson } from "../terminal/terminal.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure, cannotRead } from "./failure.ts";
 import { digestOf, type InputFile, openInput } from "./input.ts";
+import { cancelIgnorant, sayWhatStays } from "./left-behind.ts";
 import { firstInput } from "./pipeline-input.ts";
 import { writeBoth, writeResults } from "./results.ts";
 import type { Session } from "./session.ts";
@@ -63,6 +64,7 @@ export async function runPipeline(
     throw new CommandFailure(`${file} has ${pipeline.steps.length} steps, so none is ${from}`);
   }
   await using rows = await openInput(data, session.signal);
+  if (rows.bytes === 0) throw new CommandFailure(`${data} is empty`);
   const steps = keyedSteps(pipeline, await digestOf(rows));
   const chain: Link[] = [];
   let refusal: APIError | null = null;
@@ -137,12 +139,30 @@ interface Creation {
 }
 
 async function createBatch(creation: Creation, session: Session): Promise<ShownBatch> {
-  const { keyed, pipeline, source, rows, from } = creation;
+  const { keyed, source, rows } = creation;
+  const { step } = keyed;
+  if (source !== null) {
+    const from = { batch: source, lines: step.lines, template: step.template };
+    return createFrom({ source: from }, creation, session);
+  }
+  const fileId = await uploadedData(rows, step, session);
+  return createFrom({ input_file_id: fileId }, creation, session).catch((error: unknown) => {
+    // Another run uploads the data again.
+    sayWhatStays({ fileId, again: null }, error, session.server);
+    throw error;
+  });
+}
+
+type Origin =
+  | { readonly input_file_id: string }
+  | { readonly source: Pick<PipelineStep, "lines" | "template"> & { readonly batch: string } };
+
+async function createFrom(
+  origin: Origin,
+  { keyed, pipeline, source, from }: Creation,
+  session: Session,
+): Promise<ShownBatch> {
   const { step, number, key } = keyed;
-  const origin =
-    source === null
-      ? { input_file_id: await uploadedData(rows, step, session) }
-      : { source: { batch: source, lines: step.lines, template: step.template } };
   const body = {
     ...("input_file_id" in origin && { input_file_id: origin.input_file_id }),
     endpoint: step.endpoint,
@@ -185,7 +205,7 @@ async function postBatch(
       const isUnknown = error instanceof APIError && error.param?.startsWith("x_batchd") === true;
       throw isUnknown && error.status === 400 ? server.lacks("pipeline run", error) : error;
     });
-  if (!isOfBatchd(batch)) throw server.lacks("pipeline run");
+  if (!isOfBatchd(batch)) await cancelIgnorant(server, batch.id, "the options of a step");
   return batch;
 }
 

@@ -8,11 +8,11 @@ import { METADATA_LIMITS } from "../contract/create-batch.ts";
 import { characterCount } from "../contract/text.ts";
 import { DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
 import { printable } from "../printable.ts";
-import { complain, isOutputTerminal, note, say, sayJson } from "../terminal/terminal.ts";
+import { isOutputTerminal, note, say, sayJson } from "../terminal/terminal.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { endpointFor, openInput } from "./input.ts";
-import type { Server } from "./server.ts";
+import { cancelIgnorant, sayWhatStays } from "./left-behind.ts";
 import type { Session } from "./session.ts";
 import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
 import { uploadFile } from "./upload.ts";
@@ -41,7 +41,8 @@ export async function submit(file: string, flags: SubmitFlags, session: Session)
   const { fileId, endpoint, isUploaded } = await inputFor(file, flags, session);
   const body = { input_file_id: fileId, endpoint, ...commonFields(flags) };
   const batch = await createBatch(body, session).catch((error: unknown) => {
-    if (isUploaded) sayWhatStays({ fileId, endpoint }, session);
+    const again = session.server.command("submit", fileId, "--endpoint", endpoint);
+    if (isUploaded) sayWhatStays({ fileId, again }, error, session.server);
     throw error;
   });
   return goOn(batch, flags, session);
@@ -71,14 +72,6 @@ function assertLength(what: string, text: string, maxLength: number): void {
 interface Input {
   readonly fileId: string;
   readonly endpoint: string;
-}
-
-/** A large file was perhaps uploaded for an hour, so it is not thrown away because of one option. */
-function sayWhatStays({ fileId, endpoint }: Input, { server }: Session): void {
-  const again = server.command("submit", fileId, "--endpoint", endpoint);
-  complain(`no batch was made, and the input file stays at the server as ${fileId}`);
-  note(`To make a batch of it: ${printable(again)}`);
-  note(`To delete it: ${printable(server.command("files", "delete", fileId))}`);
 }
 
 /** Uploads a file, unless it names one that the server has. */
@@ -180,23 +173,13 @@ async function createBatch(body: NewBatch, { server, signal }: Session): Promise
     .catch((error: unknown) => {
       throw isUnknownField(error) ? server.lacks(options.join(", "), error) : error;
     });
-  if (options.length > 0 && !isOfBatchd(batch)) await refuseIgnored(server, batch.id, options);
+  if (options.length > 0 && !isOfBatchd(batch))
+    await cancelIgnorant(server, batch.id, options.join(", "));
   return batch;
 }
 
 const isUnknownField = (error: unknown) =>
   error instanceof APIError && error.status === 400 && error.param === "x_batchd";
-
-/** A batch without its sample or budget may cost far more than the user wants. */
-async function refuseIgnored(server: Server, id: string, options: readonly string[]) {
-  const isCancelled = await server.openai.batches.cancel(id).then(
-    () => true,
-    () => false,
-  );
-  throw new CommandFailure(
-    `${server.url} has ignored ${options.join(", ")}, which only batchd knows; ${id} ${isCancelled ? "is cancelled" : "could not be cancelled any more"}`,
-  );
-}
 
 /** Prints the new batch, and waits for it if asked to. */
 async function goOn(batch: ShownBatch, flags: SubmitFlags | RetryFlags, session: Session) {

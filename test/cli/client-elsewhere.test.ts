@@ -84,9 +84,23 @@ describe("a server without the extensions of batchd", () => {
     const ignored = await at(plain, "submit", input, "--priority", "3");
     upstream.release();
     expect(ignored.stderr).toMatch(/has ignored --priority, which only batchd knows; batch_\w+ is/);
-    const id = /batch_\w+/.exec(ignored.stderr)?.[0] ?? "";
-    expect((await service.openai.batches.retrieve(id)).status).toMatch(/^cancel/);
-    expect([refused.code, ignored.code]).toEqual([1, 1]);
+    expect([refused, ignored].map(({ stderr }) => stderr.includes("no batch was made"))).toEqual([
+      true,
+      false,
+    ]);
+
+    const steps = join(folder, "steps.yaml");
+    writeFileSync(steps, "name: one\nsteps: [{ name: a, endpoint: /v1/chat/completions }]");
+    upstream.hold();
+    const chained = await at(plain, "pipeline", "run", steps, input);
+    upstream.release();
+    expect(chained.stderr).toMatch(/^batchd: the input file stays at the server as file-\w+$/m);
+    for (const { code, stderr } of [ignored, chained]) {
+      const id = /batch_\w+/.exec(stderr)?.[0] ?? "";
+      expect((await service.openai.batches.retrieve(id)).status).toMatch(/^cancel/);
+      expect(code).toBe(1);
+    }
+    expect(refused.code).toBe(1);
   });
 });
 

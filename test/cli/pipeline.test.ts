@@ -192,6 +192,17 @@ test("faults of the file and of the data are told before anything is sent, and a
     code: 1,
     stderr: expect.stringContaining("line 2 of the data has no 'input.text'"),
   });
+  expect(await run(`${one}]`, "")).toMatchObject({
+    code: 1,
+    stderr: "batchd: bad.jsonl is empty\n",
+  });
+  const refused = await run(
+    `${one.replace("{name: a", "{name: a, window: 29d")}]`,
+    '{"text":"a"}\n',
+  );
+  expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining("'29d'") });
+  const deletion = /^To delete it: batchd (.*)$/m.exec(refused.stderr)?.[1]?.split(" ") ?? [];
+  expect((await batchd(...deletion)).stdout).toMatch(/^deleted file-/);
   expect((await batches()).length).toBe(before);
   const fails = () =>
     run(
