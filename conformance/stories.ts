@@ -113,9 +113,9 @@ export class Stories {
   /** A batch whose input was deleted before it was validated. */
   readonly deletedInput = async (): Promise<Batch> => (await this.#whileValidatorIsBusy()).deleted;
 
-  /** The milliseconds in which `POST /openai/v1/batches` is answered while other batches are validated. */
-  readonly creationMs = async (): Promise<number> =>
-    (await this.#whileValidatorIsBusy()).creationMs;
+  /** The status of a batch as of the answer to a later `POST /openai/v1/batches`. */
+  readonly statusBeforeNext = async (): Promise<string> =>
+    (await this.#whileValidatorIsBusy()).statusBeforeNext;
 
   /**
    * What can only be seen while a batch waits for its validation, all of it during one wait: three batches are validated side
@@ -129,17 +129,17 @@ export class Stories {
     ];
     const lines = Array.from({ length: LONG_FILE_LINES }, (_, i) => line(`line-${i}`));
     const long = await main.upload([...lines, "not JSON"]);
-    for (let i = 0; i < BUSY_BATCHES; i++) await main.create(long);
+    let last = "";
+    for (let i = 0; i < BUSY_BATCHES; i++) last = String((await main.create(long)).json["id"]);
     const [{ before, cancelling }, orphan] = await Promise.all([
       this.#cancelledAtOnce(unread),
       this.#deletedAtOnce(deletable),
     ]);
-    const startedAtMs = Date.now();
     const asked = { input_file_id: "file-x", endpoint: "/v1/chat/completions" };
     assert.equal((await main.post("/openai/v1/batches", asked)).status, 200);
-    const creationMs = Date.now() - startedAtMs;
+    const statusBeforeNext = (await main.batch(last)).status;
     const cancelled = { ...(await this.#ended(before)), before, cancelling };
-    return { cancelled, deleted: await main.ended(orphan.id), creationMs };
+    return { cancelled, deleted: await main.ended(orphan.id), statusBeforeNext };
   });
 
   async #cancelledAtOnce(file: string): Promise<Pick<Cancellation, "before" | "cancelling">> {
