@@ -207,7 +207,7 @@ const MORE_ABOUT_RETRIES = `The new batch has the window, the metadata, the prio
 
 function addRetry(program: Command, ask: Ask): void {
   const command = withServer(program.command("retry"))
-    .summary("Run lines of a batch again, as a new batch.")
+    .summary("Run lines of a batch again, as a new batch. Only batchd has this.")
     .description(
       "Make a new batch of lines of another one, without an upload. Only batchd has this. Prints the id of the new batch.",
     )
@@ -250,7 +250,7 @@ function addDelete(program: Command, ask: Ask): void {
 
 function addDeliveries(program: Command, ask: Ask): void {
   const deliver = withJson(withServer(program.command("deliver")), "print the delivery as JSON")
-    .summary("Take the results of a batch to a location.")
+    .summary("Take the results of a batch to a location. Only batchd has this.")
     .description(
       "Take the results of an ended batch to a location of the server. Only batchd has this.",
     )

@@ -227,7 +227,10 @@ async function followChain(chain: readonly Link[], following: Following): Promis
     if (!flags.json) note(titleOf(keyed, steps));
     const hasEnded = isFinal(batch.status);
     last = hasEnded ? batch : await watch(batch.id, session, { json: flags.json === true });
-    if (last === null) return EXIT.interrupted;
+    if (last === null) {
+      note("Run the same command again to follow all steps.");
+      return EXIT.interrupted;
+    }
     // A batch that is watched has said what became of it.
     if (hasEnded && flags.json) sayJson(last);
     else if (hasEnded) sayEnd(last, session.server);

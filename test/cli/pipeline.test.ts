@@ -38,7 +38,7 @@ function start(args: readonly string[]) {
   const ended = new Promise<Ended>((resolve) =>
     child.on("close", (code) => resolve({ code, ...said })),
   );
-  return { child, ended };
+  return { child, ended, said };
 }
 
 const batchd = (...args: readonly string[]) => start(args).ended;
@@ -92,6 +92,13 @@ test("a run that is killed goes on without a second batch, and a changed step ru
   await expect.poll(async () => (await batches()).length, { timeout: 60_000 }).toBe(before + 2);
   child.kill("SIGKILL");
   await ended;
+  const interrupted = start(["pipeline", "run", "steps.yaml", "lines.jsonl"]);
+  await expect.poll(() => interrupted.said.stderr).toContain("in_progress");
+  interrupted.child.kill("SIGINT");
+  expect(await interrupted.ended).toMatchObject({
+    code: 130,
+    stderr: expect.stringMatching(/Run the same command again to follow all steps\.\n$/),
+  });
   upstream.release();
   const again = await batchd("pipeline", "run", "steps.yaml", "lines.jsonl");
   expect(again).toMatchObject({
