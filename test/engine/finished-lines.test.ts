@@ -210,7 +210,7 @@ describe("a reader that waits", () => {
     const waiting = Array.from({ length: 8 }, () =>
       read(service, id, "output?wait=60", { signal }).catch(() => null),
     );
-    await expect.poll(async () => (await read(service, id, "errors")).status).toBe(503);
+    await expect.poll(async () => (await read(service, id, "errors")).status).toBe(429);
     const refused = await read(service, id, "errors");
     expect(refused.headers.get("retry-after")).toBe("1");
     leave.abort();
