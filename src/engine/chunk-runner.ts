@@ -126,6 +126,7 @@ async function sendLines(chunkRun: ChunkRun, parts: RunParts, deps: ChunkRunnerD
   } finally {
     chunkRun.handOut.end();
     await sending.settled();
+    run.watch.linesEnded();
     meter?.close();
   }
   if (sending.failure !== null) {

@@ -30,6 +30,7 @@ export class RunWatch implements LineWatch {
   #retryCount = 0;
   #failure: Unavailability | null = null;
   #begunAtLastLook = -1;
+  #hasLines = true;
   /** The reason as of the last look; null when a line was under way. */
   wait: Wait | null = null;
 
@@ -50,8 +51,13 @@ export class RunWatch implements LineWatch {
     this.#retryCount--;
   }
 
+  /** Takes note that no line waits any more: what is left of the run is to write its answers. */
+  linesEnded(): void {
+    this.#hasLines = false;
+  }
+
   look(): void {
-    const isIdle = this.#begunCount === this.#endedCount;
+    const isIdle = this.#hasLines && this.#begunCount === this.#endedCount;
     this.wait = isIdle && this.#begunCount === this.#begunAtLastLook ? this.#reason() : null;
     this.#begunAtLastLook = this.#begunCount;
   }

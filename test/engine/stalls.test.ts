@@ -4,6 +4,7 @@ import { join } from "node:path";
 import type OpenAI from "openai";
 import { expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
+import { RunWatch } from "../../src/engine/stalls.ts";
 import { GOOD } from "../support/given.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -65,4 +66,16 @@ test("retrying after a failure of the work itself, whose next try comes after th
   await service.events.reached("chunk.failed", { batch: id });
   await expect.poll(() => waitingOf(service, id)).toMatchObject({ reason: "retrying" });
   await service.openai.batches.cancel(id);
+});
+
+test("nothing while only the answers of a chunk are left to be written", () => {
+  const watch = new RunWatch();
+  watch.attemptBegins();
+  watch.attemptEnded();
+  watch.look();
+  watch.look();
+  expect(watch.wait).toEqual({ reason: "no_room", upstreamError: null });
+  watch.linesEnded();
+  watch.look();
+  expect(watch.wait).toBeNull();
 });
