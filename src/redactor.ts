@@ -53,7 +53,7 @@ export class Redactor {
     this.#texts = needed.toSorted(longestFirst);
     this.#index = indexOf(this.#texts);
     this.#needles = this.#texts.map((text) => Buffer.from(text));
-    this.#longest = Math.max(0, ...this.#needles.map(({ length }) => length));
+    this.#longest = this.#needles.reduce((most, { length }) => Math.max(most, length), 0);
   }
 
   text(text: string): string {
