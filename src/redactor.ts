@@ -28,10 +28,7 @@ export interface RedactedStream {
 }
 
 export class Redactor {
-  /**
-   * The spellings to find, the longest first. A spelling that contains another one is left out, because the other one
-   * is found in it and fewer are faster.
-   */
+  /** The spellings to find, the longest first: of one that contains another one nothing may be left. */
   #texts: readonly string[] = [];
   #index: Index = indexOf([]);
   #needles: readonly Buffer[] = [];
@@ -48,9 +45,7 @@ export class Redactor {
       if (!WORTH_HIDING.test(secret)) continue;
       for (const text of spellingsOf(secret)) known.add(text);
     }
-    const all = indexOf(known);
-    const needed = [...known].filter((text) => foundIn(text, all).size === 1);
-    this.#texts = needed.toSorted(longestFirst);
+    this.#texts = [...known].toSorted(longestFirst);
     this.#index = indexOf(this.#texts);
     this.#needles = this.#texts.map((text) => Buffer.from(text));
     this.#longest = this.#needles.reduce((most, { length }) => Math.max(most, length), 0);

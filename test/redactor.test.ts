@@ -246,3 +246,10 @@ test("a configuration may have tens of thousands of keys of one form, all of the
     "[redacted] and [redacted], sk-team-july-1",
   );
 });
+
+test("nothing is left of a secret that contains another one", () => {
+  const redactor = new Redactor(["abcdef12", "abcdef12-and-more"]);
+  const text = "key abcdef12-and-more, key abcdef12";
+  expect(redactor.text(text)).toBe("key [redacted], key [redacted]");
+  expect(`${redactor.bytes(Buffer.from(text))}`).toBe("key [redacted]*******, key ********");
+});
