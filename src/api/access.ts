@@ -6,8 +6,8 @@
  * cut off from the database accepts no revoked key for longer. Then a request with such a key waits for the database, and
  * is refused as long as the database is away. The keys of the configuration are always good.
  *
- * Keys are found by their SHA-256 digests, of which a sender can choose nothing, so that thousands cost no more than one. A key of the
- * store is found by its id, and compared in constant time.
+ * Keys are found by their SHA-256 digests, of which a sender can choose nothing, so that a request with one key of thousands
+ * costs no more than with the only one. A key of the store is found by its id, and compared in constant time.
  */
 import { timingSafeEqual } from "node:crypto";
 import type { Clock } from "../clock.ts";

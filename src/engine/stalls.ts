@@ -29,7 +29,7 @@ export class RunWatch implements LineWatch {
   #endedCount = 0;
   #retryCount = 0;
   #failure: Unavailability | null = null;
-  #begunAtLastLook = -1;
+  #endedAtLastLook = -1;
   #hasLines = true;
   /** The reason as of the last look; null when a line was under way. */
   wait: Wait | null = null;
@@ -58,8 +58,9 @@ export class RunWatch implements LineWatch {
 
   look(): void {
     const isIdle = this.#hasLines && this.#begunCount === this.#endedCount;
-    this.wait = isIdle && this.#begunCount === this.#begunAtLastLook ? this.#reason() : null;
-    this.#begunAtLastLook = this.#begunCount;
+    // If none has ended meanwhile, none was under way at the last look, and none has begun.
+    this.wait = isIdle && this.#endedCount === this.#endedAtLastLook ? this.#reason() : null;
+    this.#endedAtLastLook = this.#endedCount;
   }
 
   #reason(): Wait {

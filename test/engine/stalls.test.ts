@@ -68,11 +68,13 @@ test("retrying after a failure of the work itself, whose next try comes after th
   await service.openai.batches.cancel(id);
 });
 
-test("nothing while only the answers of a chunk are left to be written", () => {
+test("nothing after a line that was under way since the last look, nor while only answers are left to be written", () => {
   const watch = new RunWatch();
   watch.attemptBegins();
+  watch.look();
   watch.attemptEnded();
   watch.look();
+  expect(watch.wait).toBeNull();
   watch.look();
   expect(watch.wait).toEqual({ reason: "no_room", upstreamError: null });
   watch.linesEnded();

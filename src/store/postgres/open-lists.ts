@@ -89,7 +89,7 @@ const openBatches = (after: Position, now: SQL): SQL => sql`
       sum(held_count) as held_count, sum(lost_count) as lost_count,
       json_agg(json_build_object('model', model, 'lineCount', line_count)) as work
     from (
-      select model, sum(line_count) as line_count, 
+      select model, sum(line_count) as line_count,
         count(*) filter (where not ${isFree(now)} and ${isAlive(now)}) as held_count,
         count(*) filter (where not ${isFree(now)} and not ${isAlive(now)}) as lost_count
       from chunks where batch_id = page.id and ${isOpenChunk} group by model) as of_model
