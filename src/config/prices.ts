@@ -40,7 +40,9 @@ const rulesByEntries = new WeakMap<readonly PriceConfig[], readonly PriceRule[]>
 
 /** Returns the prices with the patterns of their models, in their order. They are one list for each configuration. */
 export function priceRules(entries: readonly PriceConfig[]): readonly PriceRule[] {
-  const rules = rulesByEntries.get(entries) ?? entries.map(ruleOf);
+  const known = rulesByEntries.get(entries);
+  if (known !== undefined) return known;
+  const rules = entries.map(ruleOf);
   rulesByEntries.set(entries, rules);
   return rules;
 }

@@ -34,6 +34,7 @@ export type EndReason = "drain" | "batch" | "pause" | "reroute" | "lease";
 export class Run {
   readonly #stop = new AbortController();
   readonly #abort = new AbortController();
+  /** Counts its attempts, so that people can see when it stalls. */
   readonly watch = new RunWatch();
   readonly #asked = new Set<EndReason>();
   readonly #graces: Cancel[] = [];

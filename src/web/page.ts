@@ -52,7 +52,7 @@ export interface Page {
 export const readFor = <T>({ api, caller, isPoll }: Asked, path: string): Promise<Answer<T>> =>
   api.get<T>(path, { caller, isPoll });
 
-/** Where a person goes on after an error. */
+/** A link by which a person goes on after an error. */
 export interface WayBack {
   readonly href: string;
   readonly label: string;
