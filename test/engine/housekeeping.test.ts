@@ -18,8 +18,6 @@ async function linesOpen({ url }: Pick<Member, "url">): Promise<number | null> {
     : null;
 }
 
-const eventually = (value: () => Promise<unknown>) => expect.poll(value);
-
 describe.skipIf(postgres === null)("housekeeping", () => {
   test("is done by one replica, and by another once that one is killed", async () => {
     await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });
@@ -28,18 +26,18 @@ describe.skipIf(postgres === null)("housekeeping", () => {
     const worker = await fleet.worker({ upstream });
     const others = await Promise.all([fleet.api(), fleet.api()]);
     await submit(others[0], 40);
-    await eventually(() => linesOpen(worker)).toBe(40);
+    await expect.poll(() => linesOpen(worker)).toBe(40);
     const all = (members: readonly Member[]) => Promise.all(members.map(linesOpen));
     // The sum over all replicas is the figure itself.
     expect((await all([worker, ...others])).toSorted()).toEqual([40, null, null]);
 
     await worker.batchd.kill();
     const ofOthers = async () => (await all(others)).toSorted();
-    await eventually(ofOthers).toEqual([40, null]);
+    await expect.poll(ofOthers).toEqual([40, null]);
     const [holder, heir] = (await linesOpen(others[0])) === 40 ? others : others.toReversed();
     // A replica that ends by itself gives its duties away at once.
     await holder!.batchd.kill("SIGTERM");
-    await eventually(() => linesOpen(heir!)).toBe(40);
+    await expect.poll(() => linesOpen(heir!)).toBe(40);
   });
 });
 

@@ -100,8 +100,6 @@ async function isOpenAt({ url }: Worker): Promise<boolean> {
   return stateOf("closed") === 0;
 }
 
-const eventually = (value: () => Promise<unknown>) => expect.poll(value);
-
 const CASES = ["refuses the credentials", "is down"] as const;
 
 describe.skipIf(postgres === null)("while an upstream fails", () => {
@@ -122,19 +120,18 @@ describe.skipIf(postgres === null)("while an upstream fails", () => {
       const first = await start();
       // One chunk, so the second worker has no line to find the fault with.
       const id = await submit(api, 100);
-      await eventually(() => isOpenAt(first)).toBe(true);
+      await expect.poll(() => isOpenAt(first)).toBe(true);
       const second = await start();
-      await eventually(() => isOpenAt(second)).toBe(true);
+      await expect.poll(() => isOpenAt(second)).toBe(true);
 
       upstream.answers = () => GOOD;
       await using _again = fault === "is down" ? await startUpstream({ port }) : null;
-      await eventually(async () => (await api.openai.batches.retrieve(id)).status).toBe(
-        "completed",
-      );
-      await eventually(async () => [await isOpenAt(first), await isOpenAt(second)]).toEqual([
-        false,
-        false,
-      ]);
+      await expect
+        .poll(async () => (await api.openai.batches.retrieve(id)).status)
+        .toBe("completed");
+      await expect
+        .poll(async () => [await isOpenAt(first), await isOpenAt(second)])
+        .toEqual([false, false]);
     },
   );
 });
