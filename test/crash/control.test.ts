@@ -3,15 +3,15 @@ import { randomUUID } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
-import OpenAI from "openai";
+import type OpenAI from "openai";
 import { describe, expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { endJournals, endLeases } from "../support/end-leases.ts";
 import { pathsBelow } from "../support/files-below.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { query, sharePostgres } from "../support/postgres.ts";
-import { BatchdProcess } from "../support/process.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
+import { type Served, serve } from "../support/serve.ts";
 import { chatLines } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -80,15 +80,10 @@ async function start(place: Place) {
   const { configPath, databaseUrl } = place;
   if (databaseUrl !== null && started.has(place)) await endAll(databaseUrl);
   started.add(place);
-  const server = new BatchdProcess(["serve", "--config", configPath]);
-  const url = await server.listening();
-  const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "test", maxRetries: 0 });
-  return { server, url, openai };
+  return serve(["--config", configPath]);
 }
 
-type Started = Awaited<ReturnType<typeof start>>;
-
-async function upload({ openai }: Started, content: string): Promise<string> {
+async function upload({ openai }: Served, content: string): Promise<string> {
   const file = new File([content], "input.jsonl");
   return (await openai.files.create({ file, purpose: "batch" })).id;
 }
@@ -97,7 +92,7 @@ const LINES_TEXT = `${chatLines(LINES, (n) => `Say ${n}`).join("\n")}\n`;
 const ALL_IDS = Array.from({ length: LINES }, (_, i) => `line-${i + 1}`);
 
 async function submit(
-  running: Started,
+  running: Served,
   { text = LINES_TEXT, x_batchd = {} }: { text?: string; x_batchd?: object } = {},
 ): Promise<string> {
   return create(running, { input_file_id: await upload(running, text), x_batchd });
@@ -105,7 +100,7 @@ async function submit(
 
 type Controlled = OpenAI.Batch & Pick<BatchObject, "x_batchd">;
 
-const read = async ({ openai }: Started, id: string) =>
+const read = async ({ openai }: Served, id: string) =>
   (await openai.batches.retrieve(id)) as unknown as Controlled;
 
 /** Resolves to null when the server has not answered. */
@@ -116,13 +111,13 @@ async function statusOf(answer: Promise<Response>): Promise<number | null> {
   );
 }
 
-const post = ({ url }: Started, path: string, body?: object) =>
+const post = ({ url }: Served, path: string, body?: object) =>
   fetch(`${url}/v1/batches/${path}`, {
     method: "POST",
     ...(body !== undefined && { body: JSON.stringify(body) }),
   });
 
-const remove = ({ url }: Started, id: string) =>
+const remove = ({ url }: Served, id: string) =>
   fetch(`${url}/v1/batches/${id}?files=input`, { method: "DELETE" });
 
 /** Resolves after a moment: a kill then comes before, during or after the commits of what has been asked for. */
@@ -147,7 +142,7 @@ async function leftIn(place: Place): Promise<number> {
   return rowCount + blobsIn(place);
 }
 
-async function create({ url }: Started, body: object) {
+async function create({ url }: Served, body: object) {
   const response = await fetch(`${url}/v1/batches`, {
     method: "POST",
     body: JSON.stringify({
@@ -159,11 +154,11 @@ async function create({ url }: Started, body: object) {
   return ((await response.json()) as { id: string }).id;
 }
 
-const listedIds = async ({ openai }: Started) =>
+const listedIds = async ({ openai }: Served) =>
   (await openai.batches.list()).data.map((batch) => batch.id);
 
 /** Returns the ids of the lines in a file. */
-async function idsIn({ openai }: Started, fileId: string | null | undefined): Promise<string[]> {
+async function idsIn({ openai }: Served, fileId: string | null | undefined): Promise<string[]> {
   const text = await (await openai.files.content(fileId!)).text();
   return text
     .split("\n")
@@ -171,13 +166,13 @@ async function idsIn({ openai }: Started, fileId: string | null | undefined): Pr
     .map((row) => JSON.parse(row).custom_id as string);
 }
 
-async function expectWhole(running: Started, id: string): Promise<void> {
+async function expectWhole(running: Served, id: string): Promise<void> {
   const { request_counts, output_file_id } = await read(running, id);
   expect(request_counts).toEqual({ total: LINES, completed: LINES, failed: 0 });
   expect(await idsIn(running, output_file_id)).toEqual(ALL_IDS);
 }
 
-const pauseOf = async (running: Started, id: string) => (await read(running, id)).x_batchd.paused;
+const pauseOf = async (running: Served, id: string) => (await read(running, id)).x_batchd.paused;
 
 describe.each([
   // A start on PostgreSQL takes longer, so there are fewer kills.

@@ -4,11 +4,10 @@
  */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import OpenAI from "openai";
 import { expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { uploadLines } from "../support/batches.ts";
-import { BatchdProcess } from "../support/process.ts";
+import { serve } from "../support/serve.ts";
 import { chatLines, type ResultRow } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -68,9 +67,7 @@ test("cost equals usage times price over all rows, with a budget, retries and ki
     JSON.stringify({ server: { port: 0 }, data_dir: dataDir, upstreams, prices }),
   );
   const start = async () => {
-    const server = new BatchdProcess(["serve", "--config", path]);
-    const url = await server.listening();
-    const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "test", maxRetries: 0 });
+    const { server, url, openai } = await serve(["--config", path]);
     const send = async (to: string, body: object) => {
       const response = await fetch(`${url}/v1/batches${to}`, {
         method: "POST",

@@ -5,11 +5,12 @@
 import { mkdir, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import Database from "better-sqlite3";
-import OpenAI from "openai";
+import type OpenAI from "openai";
 import { expect, test } from "vitest";
 import { createBatch, uploadLines } from "../support/batches.ts";
 import { namesBelow } from "../support/files-below.ts";
-import { BatchdProcess } from "../support/process.ts";
+import type { BatchdProcess } from "../support/process.ts";
+import { serve } from "../support/serve.ts";
 import { chatLines, type ResultRow, rowsIn } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -59,19 +60,8 @@ async function holdDatabase(dataDir: string, server: BatchdProcess): Promise<voi
   other.close();
 }
 
-async function start(dataDir: string, upstreamUrl: string) {
-  const server = new BatchdProcess([
-    "serve",
-    "--port",
-    "0",
-    "--data-dir",
-    dataDir,
-    "--upstream",
-    upstreamUrl,
-  ]);
-  const baseURL = `${await server.listening()}/v1`;
-  return { server, openai: new OpenAI({ baseURL, apiKey: "test" }) };
-}
+const start = (dataDir: string, upstreamUrl: string) =>
+  serve(["--port", "0", "--data-dir", dataDir, "--upstream", upstreamUrl]);
 
 const isFinal = ({ status }: OpenAI.Batch) => status === "completed";
 

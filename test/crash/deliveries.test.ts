@@ -3,14 +3,13 @@ import { createHash } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import OpenAI from "openai";
 import { expect, test } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { createBatch } from "../support/batches.ts";
 import { endLeases } from "../support/end-leases.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
-import { BatchdProcess } from "../support/process.ts";
+import { type Served, serve } from "../support/serve.ts";
 import { chatLines } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -22,21 +21,15 @@ const postgres = forAllTests(await sharePostgres("deliveries on PostgreSQL"));
 
 const sha256 = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
 
-async function start(configPath: string) {
-  const server = new BatchdProcess(["serve", "--config", configPath]);
-  const url = await server.listening();
-  return { server, url, openai: new OpenAI({ baseURL: `${url}/v1`, apiKey: "test" }) };
-}
+const start = (configPath: string) => serve(["--config", configPath]);
 
-type Started = Awaited<ReturnType<typeof start>>;
-
-const deliver = async ({ url }: Started, batchId: string, body: object) => {
+const deliver = async ({ url }: Served, batchId: string, body: object) => {
   const headers = { "content-type": "application/json" };
   const path = `${url}/v1/batches/${batchId}/deliveries`;
   return fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
 };
 
-const history = async ({ url }: Started, batchId: string): Promise<DeliveryObject[]> => {
+const history = async ({ url }: Served, batchId: string): Promise<DeliveryObject[]> => {
   const answer = await fetch(`${url}/v1/batches/${batchId}/deliveries`);
   return ((await answer.json()) as { data: DeliveryObject[] }).data;
 };

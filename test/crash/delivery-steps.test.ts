@@ -12,13 +12,13 @@ import {
 } from "node:fs";
 import { join } from "node:path";
 import { ListMultipartUploadsCommand, S3Client } from "@aws-sdk/client-s3";
-import OpenAI from "openai";
+import type OpenAI from "openai";
 import { expect, test } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { namesBelow } from "../support/files-below.ts";
 import { TestRepository } from "../support/git-repository.ts";
-import { BatchdProcess } from "../support/process.ts";
 import { hasS3Server, S3_KEYS, startS3Server } from "../support/s3-server.ts";
+import { serve } from "../support/serve.ts";
 import { chatLines, type ResultRow } from "../support/service.ts";
 import { type Stop, startStepProxy } from "../support/step-proxy.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -42,9 +42,7 @@ const S3_STEPS: Record<string, Omit<Stop, "path"> & { path: string; there: reado
 };
 
 async function start(configPath: string) {
-  const server = new BatchdProcess(["serve", "--config", configPath]);
-  const url = await server.listening();
-  const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "test" });
+  const { server, openai } = await serve(["--config", configPath]);
   const upload = async (lines: readonly string[]) => {
     const file = new File([`${lines.join("\n")}\n`], "input.jsonl");
     return (await openai.files.create({ file, purpose: "batch" })).id;

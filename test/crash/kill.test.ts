@@ -4,15 +4,15 @@
  */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import OpenAI from "openai";
+import type OpenAI from "openai";
 import { expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { submitLines } from "../support/batches.ts";
 import { endLeases } from "../support/end-leases.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
-import { BatchdProcess } from "../support/process.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
+import { type Served, serve } from "../support/serve.ts";
 import { chatLines, type ResultRow, rowsIn } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -83,16 +83,14 @@ interface Setup extends Places {
   readonly upstream: TestUpstream;
 }
 
-async function start({ folder, upstream, databaseUrl, storage }: Setup) {
+function start({ folder, upstream, databaseUrl, storage }: Setup) {
   const path = join(folder, "batchd.yaml");
   // JSON is YAML too.
   writeFileSync(path, JSON.stringify({ data_dir: join(folder, "data"), storage, prices: [PRICE] }));
-  const server = new BatchdProcess(
-    ["serve", "--port", "0", "--config", path, "--upstream", upstream.url],
+  return serve(
+    ["--port", "0", "--config", path, "--upstream", upstream.url],
     databaseUrl === null ? {} : { BATCHD_DATABASE_URL: databaseUrl },
   );
-  const baseURL = `${await server.listening()}/v1`;
-  return { server, openai: new OpenAI({ baseURL, apiKey: "test" }) };
 }
 
 const sum = (counts: Iterable<number>) => [...counts].reduce((total, count) => total + count, 0);
@@ -161,7 +159,7 @@ const numbers = (rows: readonly ResultRow[]) => rows.map((row) => Number(row.cus
 
 /** The last process ends the batch, unless the one before did so just before it was killed. */
 async function untilFinal(
-  { server, openai }: Awaited<ReturnType<typeof start>>,
+  { server, openai }: Pick<Served, "server" | "openai">,
   id: string,
 ): Promise<OpenAI.Batch> {
   const batch = await openai.batches.retrieve(id);

@@ -5,15 +5,15 @@
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
-import OpenAI from "openai";
+import type OpenAI from "openai";
 import { expect, test } from "vitest";
 import { submitLines } from "../support/batches.ts";
 import { chatTemplate, derive } from "../support/derived.ts";
 import { Fleet } from "../support/fleet.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { query, sharePostgres } from "../support/postgres.ts";
-import { BatchdProcess } from "../support/process.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
+import { serve } from "../support/serve.ts";
 import { chatLine } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -86,13 +86,8 @@ async function expectEveryLineOnce({ openai }: Running, ids: readonly string[]) 
 /** One upload, two derived inputs, three outputs; what a kill left behind is swept or no file of a client. */
 const FILES = 6;
 
-async function start(dataDir: string, upstream: TestUpstream) {
-  const args = ["serve", "--port", "0", "--data-dir", dataDir, "--upstream", upstream.url];
-  const server = new BatchdProcess(args);
-  const url = await server.listening();
-  const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "test", maxRetries: 0 });
-  return { server, url, openai };
-}
+const start = (dataDir: string, upstream: TestUpstream) =>
+  serve(["--port", "0", "--data-dir", dataDir, "--upstream", upstream.url]);
 
 test("a chain of three batches survives kills at random moments, with every line once in each step", async () => {
   using folder = temporaryFolder("batchd-chain-");

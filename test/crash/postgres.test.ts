@@ -4,7 +4,7 @@ import { readdirSync, rmSync } from "node:fs";
 import { request as httpRequest } from "node:http";
 import { join } from "node:path";
 import { json } from "node:stream/consumers";
-import OpenAI from "openai";
+import type OpenAI from "openai";
 import { Client } from "pg";
 import { describe, expect, test } from "vitest";
 import { createBatch } from "../support/batches.ts";
@@ -14,6 +14,7 @@ import { forAllTests } from "../support/for-all-tests.ts";
 import { atTestEnd } from "../support/leftovers.ts";
 import { PASSWORD, startPostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
+import { serve } from "../support/serve.ts";
 import { chatLines, type ResultRow } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -29,12 +30,9 @@ interface Setting {
 }
 
 async function start({ dataDir, databaseUrl, upstream }: Setting) {
-  const args = ["serve", "--port", "0", "--data-dir", dataDir];
+  const args = ["--port", "0", "--data-dir", dataDir];
   if (upstream !== undefined) args.push("--upstream", upstream.url);
-  const server = new BatchdProcess(args, { BATCHD_DATABASE_URL: databaseUrl });
-  const url = await server.listening();
-  const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "test", maxRetries: 0 });
-  return { server, openai, url };
+  return serve(args, { BATCHD_DATABASE_URL: databaseUrl });
 }
 
 const INPUT = `${chatLines(LINES, (n) => `[[delay ${(n * 37) % 60}]] Say ${n}`).join("\n")}\n`;

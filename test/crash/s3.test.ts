@@ -4,14 +4,14 @@
  */
 import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
-import OpenAI from "openai";
+import type OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createBatch } from "../support/batches.ts";
 import { runCommand } from "../support/command.ts";
 import { pathsBelow } from "../support/files-below.ts";
-import { BatchdProcess } from "../support/process.ts";
 import { type S3Proxy, startS3Proxy } from "../support/s3-proxy.ts";
 import { hasS3Server, newPrefix, type S3Server, startS3Server } from "../support/s3-server.ts";
+import { serve } from "../support/serve.ts";
 import { chatLines, type ResultRow } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -34,14 +34,12 @@ const argsFor = ({ folder, upstreamUrl, storage }: Setup): string[] => {
   // JSON is YAML too.
   const engine = { lease_seconds: 3 };
   writeFileSync(config, JSON.stringify({ data_dir: join(folder, "data"), storage, engine }));
-  return ["serve", "--port", "0", "--config", config, "--upstream", upstreamUrl];
+  return ["--port", "0", "--config", config, "--upstream", upstreamUrl];
 };
 
 async function start(setup: Setup) {
-  const batchd = new BatchdProcess(argsFor(setup));
-  const url = await batchd.listening();
-  const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "test", maxRetries: 0 });
-  return { batchd, url, openai };
+  const { server: batchd, ...rest } = await serve(argsFor(setup));
+  return { batchd, ...rest };
 }
 
 type Running = Awaited<ReturnType<typeof start>>;
@@ -176,7 +174,7 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     rmSync(join(dir.path, "data"), { recursive: true });
     // The first refusal must leave nothing that makes the second start look like one with a database.
     for (let n = 1; n <= 2; n++) {
-      const { code, stderr } = await runCommand(argsFor(setup));
+      const { code, stderr } = await runCommand(["serve", ...argsFor(setup)]);
       expect(code).toBe(1);
       expect(stderr).toContain(
         `batchd.sqlite is missing, but there are files in s3://tests/${prefix}`,
@@ -192,7 +190,7 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     const running = await start({ ...setup, storage: server.storage({ prefix }) });
     await running.batchd.kill("SIGTERM");
     for (const storage of [server.storage({ prefix: newPrefix() }), { type: "folder" }]) {
-      const { code, stderr } = await runCommand(argsFor({ ...setup, storage }));
+      const { code, stderr } = await runCommand(["serve", ...argsFor({ ...setup, storage })]);
       expect(code).toBe(1);
       expect(stderr).toContain(`the files of this database are in s3://tests/${prefix}`);
     }
