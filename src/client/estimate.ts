@@ -11,7 +11,8 @@ import { priceRules } from "../config/prices.ts";
 import { note, sayJson, sayTable } from "../terminal/terminal.ts";
 import { fileContent, isPacked } from "./content.ts";
 import { EXIT } from "./exit-codes.ts";
-import { endpointOf, type InputFile, openInput } from "./input.ts";
+import { CommandFailure } from "./failure.ts";
+import { endpointOf, type InputFile, nameFor, openInput } from "./input.ts";
 import { configOf, type OfflineFlags, offline, readLines } from "./offline.ts";
 import { count } from "./words.ts";
 
@@ -32,6 +33,9 @@ interface Sum {
   inputTokens: number;
   outputTokens: number;
 }
+
+/** The name of lines that are no requests, among the models. */
+const NO_REQUEST = "no request";
 
 /** Endpoints whose answers are paid for by their input alone. */
 const WITHOUT_OUTPUT: readonly (string | null)[] = ["/v1/embeddings", "/v1/moderations"];
@@ -56,10 +60,14 @@ async function estimateFile(
   const isRead = flags.sample === undefined || (await isPacked(input.path));
   if (isRead) await readLines(input.path, maxLineBytes, { onLine: add, signal });
   else scale = await readSample(input, { count: flags.sample, maxLineBytes, onLine: add });
+  if (sums.size === 0) throw new CommandFailure(`${nameFor(file)} has no requests`);
   const rules = flags.price === undefined ? priceRules(config.prices) : [ruleOf(flags.price)];
   const rows = [...sums].map(([model, sum]) => rowOf(model, scaled(sum, scale), rules));
   if (flags.json) for (const row of rows) sayJson({ ...row, is_exact_count: scale === 1 });
   else sayRows(rows, scale !== 1);
+  if (sums.has(NO_REQUEST)) {
+    note(`Some lines are no requests: batchd validate ${file} says why.`);
+  }
   return EXIT.done;
 }
 
@@ -72,7 +80,7 @@ interface Adding {
 function addLine(bytes: Buffer | null, { sums, defaultModel, hasOutput }: Adding): void {
   const line = bytes === null ? null : parseLine(bytes);
   const isRequest = bytes !== null && line !== null && line.body !== null;
-  const model = isRequest ? (modelOf(bytes, line, defaultModel) ?? "no model") : "no request";
+  const model = isRequest ? (modelOf(bytes, line, defaultModel) ?? "no model") : NO_REQUEST;
   const sum = sums.get(model) ?? { lines: 0, inputTokens: 0, outputTokens: 0 };
   sums.set(model, sum);
   sum.lines++;

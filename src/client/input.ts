@@ -11,6 +11,7 @@ import { pipeline } from "node:stream/promises";
 import { parseLine, textOf } from "../batch/line.ts";
 import { LineSplitter } from "../batch/split.ts";
 import { BATCH_ENDPOINTS, type BatchEndpoint } from "../contract/batch.ts";
+import { note } from "../terminal/terminal.ts";
 import { contentOf, fileContent } from "./content.ts";
 import { CommandFailure, cannotRead } from "./failure.ts";
 
@@ -22,7 +23,10 @@ export interface InputFile extends AsyncDisposable {
 }
 
 export async function openInput(path: string, signal: AbortSignal): Promise<InputFile> {
-  if (path === "-") return keepInput(process.stdin, "stdin.jsonl", signal);
+  if (path === "-") {
+    if (process.stdin.isTTY) note("Type or paste the lines, then Ctrl-D on a line of its own.");
+    return keepInput(process.stdin, "stdin.jsonl", signal);
+  }
   const found = await stat(path).catch((cause: Error) => {
     throw cannotRead(path, cause);
   });
@@ -58,11 +62,14 @@ export async function digestOf({ path }: InputFile, signal?: AbortSignal): Promi
   return hash.digest("hex");
 }
 
+/** Names the file that the user has given in a sentence. */
+export const nameFor = (file: string): string => (file === "-" ? "standard input" : file);
+
 /** Returns the endpoint of the first line, or says what to do. `file` is the name that the user has given. */
 export async function endpointFor(input: InputFile, file: string): Promise<BatchEndpoint> {
   const endpoint = await endpointOf(input.path);
   if (endpoint !== null) return endpoint;
-  const name = file === "-" ? "standard input" : file;
+  const name = nameFor(file);
   if (input.bytes === 0) throw new CommandFailure(`${name} is empty`);
   throw new CommandFailure(
     `the first line of ${name} names no endpoint of a batch as its url: batchd validate ${file} says what is wrong, and --endpoint names one`,

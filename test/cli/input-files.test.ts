@@ -145,6 +145,22 @@ test("estimate prices the tokens of each model, and a sample comes near", async 
   expect(Math.abs(sum(rowsOf(sampled.stdout)) - 400)).toBeLessThan(40);
 });
 
+test("estimate says which file has no requests, and that some lines are none", async () => {
+  const empty = fileOf("empty.jsonl", "");
+  expect(await batchd("estimate", empty)).toMatchObject({
+    code: 1,
+    stdout: "",
+    stderr: `batchd: ${empty} has no requests\n`,
+  });
+  const path = fileOf("half.jsonl", `${chatLine("a", "hi")}\n{"a": 1}\n`);
+  const { code, stdout, stderr } = await batchd("estimate", path);
+  expect({ code, lines: stdout.match(/no request$/gm) }).toEqual({
+    code: 0,
+    lines: ["no request"],
+  });
+  expect(stderr).toContain(`Some lines are no requests: batchd validate ${path} says why.\n`);
+});
+
 test("validate, estimate and submit look into packed files as the server does, whatever their names are", async () => {
   const packed = fileOf("faulty.jsonl.gz", gzipSync(FAULTY.join("\n")));
   const { code, stdout, stderr } = await batchd("validate", packed);

@@ -43,6 +43,14 @@ test("a bar shows a batch from its first line to its end", async () => {
   );
 });
 
+test("the lines may be typed, and the command says how they end", async () => {
+  const session = open(["submit", "-", "--wait"]);
+  await session.shows(/^Type or paste the lines, then Ctrl-D on a line of its own\.$/m);
+  session.type(`${chatLine("typed", "Peru")}\n\u0004`);
+  expect(await session.exitCode).toBe(0);
+  expect(session.screen).toMatch(/^batch_\w+ completed: 1 of 1 line/m);
+});
+
 test("a terminal is not sent a table that is no text", async () => {
   const { id } = await service.run([chatLine("a", "Peru")]);
   for (const more of [[], ["-o", "-"], ["--errors"]]) {
