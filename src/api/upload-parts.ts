@@ -1,10 +1,10 @@
 /**
- * The parts of an upload: how large one may be, and which of them a completion lists. The listed parts must belong to the
+ * The parts of an upload: how large one may be, how many there may be, and which of them a completion lists. The listed parts must belong to the
  * upload, come once, and have the bytes together for which the upload was created.
  */
-import type { UntrustedId } from "../batch/batch.ts";
+import type { UntrustedId, UploadId } from "../batch/batch.ts";
 import { truncate } from "../batch/truncate.ts";
-import { PART_MAX_BYTES } from "../contract/upload.ts";
+import { PART_MAX_BYTES, UPLOAD_MAX_PARTS } from "../contract/upload.ts";
 import { PublicError } from "../errors.ts";
 import type { Upload, UploadPart } from "../store/uploads.ts";
 
@@ -31,7 +31,14 @@ export async function* contentOfPart({ content, details }: IncomingPart): AsyncG
   await details();
 }
 
-/** Holds the listed parts alone. A request lists only so many, and the upload may have any number of others. */
+export const tooManyParts = (uploadId: UploadId) =>
+  new PublicError(
+    "invalid_request",
+    `The upload '${uploadId}' has ${UPLOAD_MAX_PARTS} parts, and may have no more. Complete it, or begin another one with larger parts.`,
+    { param: "data" },
+  );
+
+/** Holds the listed parts alone. */
 export async function chosenParts(
   upload: Upload,
   pages: AsyncIterable<readonly UploadPart[]>,

@@ -28,7 +28,7 @@ import type { Origin } from "../telemetry/tracing.ts";
 import { type Files, type FilesDeps, intentRevoked } from "./files.ts";
 import { withinQuotas } from "./quotas.ts";
 import { countedIn } from "./upload-memory.ts";
-import { chosenParts, contentOfPart, type IncomingPart } from "./upload-parts.ts";
+import { chosenParts, contentOfPart, type IncomingPart, tooManyParts } from "./upload-parts.ts";
 
 export interface UploadsDeps extends Omit<FilesDeps, "tracing" | "maxBytesAtOnce" | "projects"> {
   readonly files: Files;
@@ -109,10 +109,11 @@ export class Uploads {
       const { bytes } = await blobs.put(blobKey, countedIn(room, content, counting));
       const stored: UploadPart = { id, uploadId, bytes, blobKey, createdAtMs: clock.nowMs() };
       const { quotas } = this.#deps.rulesOf(project);
-      const isTaken = await withinQuotas(project, () =>
+      const outcome = await withinQuotas(project, () =>
         store.insertPartIfPending(stored, { project, quotas }),
       );
-      if (!isTaken) throw await this.#notTaken(asked, blobKey);
+      if (outcome === "full") throw tooManyParts(uploadId);
+      if (outcome === "refused") throw await this.#notTaken(asked, blobKey);
       return stored;
     });
     log.debug({ upload: uploadId, part: id, bytes: part.bytes }, "part.stored");

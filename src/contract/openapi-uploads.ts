@@ -21,6 +21,7 @@ import {
   CompleteUpload,
   CreateUpload,
   PART_MAX_BYTES,
+  UPLOAD_MAX_PARTS,
   UploadObject,
   UploadPartObject,
 } from "./upload.ts";
@@ -57,8 +58,7 @@ export const UPLOAD_PATHS: ZodOpenApiPathsObject = {
     post: {
       operationId: "addUploadPart",
       summary: "Add a part",
-      description:
-        "Parts may be added side by side and in any order; their order in the file is said when the upload is completed.",
+      description: `Parts may be added side by side and in any order; their order in the file is said when the upload is completed. An upload takes at most ${UPLOAD_MAX_PARTS} parts, those included that are not listed then.`,
       requestParams: { path: uploadId },
       requestBody: { required: true, content: { "multipart/form-data": { schema: Part } } },
       responses: {

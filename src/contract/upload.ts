@@ -11,6 +11,12 @@ export const UPLOAD_LIFETIME_MS = 60 * 60 * 1000;
 /** Clients cut large files into parts of exactly this size. */
 export const PART_MAX_BYTES = 64 * 1024 * 1024;
 
+/**
+ * The most parts that an upload takes, and that a completion lists: enough for 8 GiB in parts of 1 MB. Each is a row and a file of
+ * its own, so that an upload without a limit could use up the inodes of a disk with a few bytes.
+ */
+export const UPLOAD_MAX_PARTS = 10_000;
+
 /** The longest MIME type, in characters. */
 const MIME_TYPE_MAX_LENGTH = 255;
 /** The length of an MD5 in hexadecimal. */
@@ -37,6 +43,7 @@ export const CompleteUpload = z
   .strictObject({
     part_ids: z
       .array(boundedText(ID_MAX_LENGTH))
+      .max(UPLOAD_MAX_PARTS)
       .describe("The parts that make the file, in their order."),
     md5: boundedText(MD5_LENGTH)
       .nullable()

@@ -62,7 +62,7 @@ export function mountUploads(app: Routes, { uploads, idempotency }: UploadRoutes
   );
 }
 
-/** The longest body: the ids of 10,000 parts. */
+/** The longest body. The ids of as many parts as an upload may have take less than half of it. */
 const COMPLETION_BODY = { maxBytes: 1024 * 1024, param: "part_ids" };
 
 const PART_FORM: Form<null> = { content: "data", fields: [], detailsFrom: () => null };

@@ -36,6 +36,9 @@ export interface UploadPart {
   readonly createdAtMs: number;
 }
 
+/** What became of a part: it is stored, or the upload has as many as it may, or takes none any more. */
+export type PartOutcome = "stored" | "full" | "refused";
+
 /** What the completion of an upload has to keep to, and to record. */
 export interface CompletionTerms {
   readonly receipt?: Receipt | undefined;
@@ -49,15 +52,15 @@ export interface UploadStore {
   insertUpload(upload: Upload, receipt?: Receipt): Promise<void>;
   findUpload(upload: ScopedId<"upload">): Promise<Upload | null>;
   /**
-   * Returns false when the upload is not pending, or has expired, or the intent of the part was revoked. Rejects with
-   * `QuotaExceeded` when the project would have more bytes than it may.
+   * Returns `full` when the upload has `UPLOAD_MAX_PARTS`, and `refused` when it is not pending, or has expired, or the intent of
+   * the part was revoked. Rejects with `QuotaExceeded` when the project would have more bytes than it may.
    */
-  insertPartIfPending(part: UploadPart, limit?: ByteQuota): Promise<boolean>;
-  /** Yields the parts of an upload page by page, in the order of their arrival. There may be as many parts as bytes. */
+  insertPartIfPending(part: UploadPart, limit?: ByteQuota): Promise<PartOutcome>;
+  /** Yields the parts of an upload page by page, in the order of their arrival. */
   partPages(uploadId: UploadId): AsyncIterable<readonly UploadPart[]>;
   /**
    * Moves `pending → completed` and publishes the file, with the receipt of its idempotency key, if it came with one. Returns
-   * false as {@link insertPartIfPending} does, and rejects as `insertFileIfDeclared` does.
+   * false where {@link insertPartIfPending} returns `refused`, and rejects as `insertFileIfDeclared` does.
    */
   completeUploadIfPending(
     upload: ScopedId<"upload">,

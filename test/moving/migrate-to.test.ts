@@ -162,6 +162,8 @@ describe.skipIf(postgres === null || !hasS3Server())("an installation that moves
     expect(await contentOf(running, done.output_file_id!)).toBe(output);
     expect((await idsFrom(running, files[0]!)).slice(0, 2)).toEqual(files.slice(1));
     expect((await create("once")).id).toBe(keyedId);
+    const parts = "select part_count::int as parts, part_bytes::int as bytes from uploads";
+    expect(await query(databaseUrl, parts)).toEqual([{ parts: 1, bytes: 500 }]);
     const { id: lastPart } = await addPart(text.slice(500));
     const { file } = await running.openai.uploads.complete(uploadId, {
       part_ids: [firstPart, lastPart],

@@ -54,7 +54,7 @@ export function testIntents(open: OpenStore): void {
     expect(await store.insertFileIfDeclared(file)).toBe(false);
     const upload = anUpload();
     await store.insertUpload(upload);
-    expect(await store.insertPartIfPending(aPart(upload))).toBe(false);
+    expect(await store.insertPartIfPending(aPart(upload))).toBe("refused");
     expect(await store.completeUploadIfPending(upload, file)).toBe(false);
     expect(await store.findUpload({ project: PROJECT, id: upload.id })).toEqual(upload);
     expect(await store.listUploadsToTidy(10)).toEqual([]);

@@ -38,7 +38,8 @@ async function partsOf(store: Store, id: Upload["id"]): Promise<readonly UploadP
 async function addBoundedPart(store: Store, upload: Upload): Promise<boolean> {
   const part = aPart(upload, { bytes: 10 });
   await store.declareBlobs([part.blobKey], 60_000);
-  return store.insertPartIfPending(part, { project: PROJECT, quotas: { storedBytes: 25 } });
+  const limit = { project: PROJECT, quotas: { storedBytes: 25 } };
+  return (await store.insertPartIfPending(part, limit)) === "stored";
 }
 
 /** The ways in which an upload ends; each begins with one that has time until `SOON_MS`. */

@@ -20,6 +20,7 @@ test.each([
   'CREATE TRIGGER "sighs" AFTER INSERT ON "batches" FOR EACH ROW EXECUTE FUNCTION "sigh"();',
   'ALTER TABLE "batches" ADD COLUMN "mood" text;',
   `ALTER TABLE "batches" ADD COLUMN "mood" text DEFAULT 'calm' NOT NULL;`,
+  'ALTER TABLE "batches" ADD COLUMN "mood" text;\n--> statement-breakpoint\nUPDATE "batches" SET ("mood") = (SELECT \'calm\') WHERE "model" = \'x\';',
 ])("an expansion is let through: %s", (sql) => {
   expect(contractions(sql)).toEqual([]);
 });
@@ -35,6 +36,8 @@ test.each([
   'ALTER TABLE "batches" ADD CONSTRAINT "calm" CHECK (true);',
   'CREATE UNIQUE INDEX "one_mood" ON "batches" USING btree ("mood");',
   "update batches set model = 'x';",
+  `UPDATE "batches" SET ("model") = (SELECT 'x');`,
+  'ALTER TABLE "moods" ADD COLUMN "model" text;\n--> statement-breakpoint\nUPDATE "batches" SET ("model") = (SELECT "x");',
 ])("a contraction is found: %s", (sql) => {
   expect(contractions(sql)).toHaveLength(1);
 });

@@ -130,12 +130,12 @@ describe.skipIf(postgres === null)("a replica of an older version passes over", 
   });
 });
 
-/** The migrations of the versions before the sums of usage. */
-function migrationsBeforeSums(folder: string): string {
+/** The migrations of the versions before the one of this name. */
+function migrationsBefore(name: string, folder: string): string {
   cpSync(MIGRATIONS_DIR, folder, { recursive: true });
   const path = join(folder, "meta/_journal.json");
   const journal = JSON.parse(readFileSync(path, "utf8")) as { entries: { tag: string }[] };
-  const until = journal.entries.findIndex(({ tag }) => tag.includes("usage_sums"));
+  const until = journal.entries.findIndex(({ tag }) => tag.includes(name));
   writeFileSync(path, JSON.stringify({ ...journal, entries: journal.entries.slice(0, until) }));
   return folder;
 }
@@ -153,7 +153,7 @@ test.skipIf(postgres === null)(
     const url = await postgres!.createEmptyDatabase();
     const connection = { connectionString: url };
     const clock = systemClock;
-    const migrationsDir = migrationsBeforeSums(folder.path);
+    const migrationsDir = migrationsBefore("usage_sums", folder.path);
     await migrate({ connection, migrationsDir, clock });
     for (const batch of ["a", "b", "c"]) await query(url, usedBy(batch, "x", 10));
     await migrate({ connection, migrationsDir: MIGRATIONS_DIR, clock });
@@ -178,13 +178,42 @@ test.skipIf(postgres === null)(
   },
 );
 
+const anUpload = (id: string) => `
+  insert into uploads (id, project, filename, purpose, bytes, mime_type, status, created_at_ms, expires_at_ms, has_parts)
+  values ('upload_${id}', 'p', 'f', 'user_data', 9, 'x', 'pending', 1, 2, true)`;
+
+const aPart = (id: string, upload: string, bytes: number) => `
+  insert into upload_parts (id, upload_id, bytes, blob_key, created_at_ms)
+  values ('part_${id}', 'upload_${upload}', ${bytes}, 'parts/part_${id}', 1)`;
+
+test.skipIf(postgres === null)(
+  "the parts of an upload have been counted that older versions have stored, before and beside this one",
+  async () => {
+    using folder = temporaryFolder("batchd-before-sums-");
+    const url = await postgres!.createEmptyDatabase();
+    const options = { connection: { connectionString: url }, clock: systemClock };
+    await migrate({ ...options, migrationsDir: migrationsBefore("upload_part_sums", folder.path) });
+    for (const upload of ["a", "b", "c"]) await query(url, anUpload(upload));
+    for (const part of ["1", "2", "3"]) await query(url, aPart(part, "a", 10));
+    await migrate({ ...options, migrationsDir: MIGRATIONS_DIR });
+    await query(url, aPart("4", "a", 5));
+    await query(url, aPart("5", "b", 7));
+    const sums = `select part_count::int as parts, part_bytes::int as bytes from uploads order by id`;
+    expect(await query(url, sums)).toEqual([
+      { parts: 4, bytes: 35 },
+      { parts: 1, bytes: 7 },
+      { parts: 0, bytes: 0 },
+    ]);
+  },
+);
+
 test.skipIf(postgres === null)(
   "a migration that meets a replica in a deadlock is tried again",
   async () => {
     using folder = temporaryFolder("batchd-before-sums-");
     const url = await postgres!.createEmptyDatabase();
     const options = { connection: { connectionString: url }, clock: systemClock };
-    await migrate({ ...options, migrationsDir: migrationsBeforeSums(folder.path) });
+    await migrate({ ...options, migrationsDir: migrationsBefore("usage_sums", folder.path) });
     const older = new Client(url);
     await older.connect();
     try {

@@ -3,7 +3,14 @@
 const FORGET_NEWEST =
   "delete from __drizzle_migrations where rowid = (select max(rowid) from __drizzle_migrations);";
 
+export const BEFORE_PART_SUMS = `
+  drop trigger upload_parts_add_to_uploads;
+  alter table uploads drop column part_count;
+  alter table uploads drop column part_bytes;
+  ${FORGET_NEWEST}`;
+
 const BEFORE_SHOWN = `
+  ${BEFORE_PART_SUMS}
   drop index batches_shown;
   drop index batches_shown_to_finalize;
   drop index batches_shown_open;

@@ -269,7 +269,7 @@ export async function insertFile(
 
 export async function insertPart(store: Store, part: UploadPart): Promise<boolean> {
   await declare(store, part);
-  return store.insertPartIfPending(part);
+  return (await store.insertPartIfPending(part)) === "stored";
 }
 
 export async function completeUpload(

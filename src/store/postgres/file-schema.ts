@@ -71,6 +71,9 @@ export const uploads = pgTable(
     fileId: text("file_id").$type<FileId>(),
     /** The flag is set from the first part until the upload is tidied: there may be part rows, and so their blobs. */
     hasParts: boolean("has_parts").notNull().default(false),
+    /** What has come of the upload. Triggers of `upload_parts` add it up in every commit, whatever makes it. */
+    partCount: big("part_count").notNull().default(0),
+    partBytes: big("part_bytes").notNull().default(0),
   },
   (upload) => [
     unique("uploads_id").on(upload.id),

@@ -4,11 +4,18 @@
  */
 
 import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
+import { UPLOAD_MAX_PARTS } from "../../contract/upload.ts";
 import type { Receipt } from "../idempotency.ts";
 import { assertRoomForBytes, type ByteQuota } from "../quotas.ts";
 import { partFromRow, uploadFromRow } from "../rows.ts";
 import { isBehind } from "../sql/behind.ts";
-import { type CompletionTerms, UPLOAD_KEPT_MS, type Upload, type UploadPart } from "../uploads.ts";
+import {
+  type CompletionTerms,
+  type PartOutcome,
+  UPLOAD_KEPT_MS,
+  type Upload,
+  type UploadPart,
+} from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import type { Database } from "./database.ts";
 import { and, eq, gt, type SQL, sql } from "./drizzle.ts";
@@ -24,7 +31,7 @@ const hasTime = (now: SQL) => and(isPendingUpload, gt(uploads.expiresAtMs, now))
 const EXPIRY_PAGE = 500;
 /** One statement looks at so many of the oldest uploads. */
 const FORGETTING_PAGE = 5_000;
-/** The number of parts that are read at a time: an upload may have as many as it has bytes. */
+/** The number of parts that are read at a time. */
 const PARTS_PAGE = 1_000;
 
 export class PostgresUploads {
@@ -48,21 +55,28 @@ export class PostgresUploads {
     return row === undefined ? null : uploadFromRow(row);
   }
 
-  insertPartIfPending(part: UploadPart, limit: ByteQuota | undefined, now: SQL): Promise<boolean> {
+  insertPartIfPending(
+    part: UploadPart,
+    limit: ByteQuota | undefined,
+    now: SQL,
+  ): Promise<PartOutcome> {
     return this.#db.transaction(async (db) => {
-      if (!(await haveIntents(db, [part.blobKey]))) return false;
-      const { rowCount } = await db
+      if (!(await haveIntents(db, [part.blobKey]))) return "refused";
+      // From here on no other part of the upload comes between.
+      const [upload] = await db
         .update(uploads)
         .set({ hasParts: true })
-        .where(and(eq(uploads.id, part.uploadId), hasTime(now)));
-      if (rowCount === 0) return false;
+        .where(and(eq(uploads.id, part.uploadId), hasTime(now)))
+        .returning({ partCount: uploads.partCount });
+      if (upload === undefined) return "refused";
+      if (upload.partCount >= UPLOAD_MAX_PARTS) return "full";
       await consumeIntent(db, part.blobKey);
       if (limit !== undefined && limit.quotas.storedBytes !== null) {
         await lockLists(db, limit.project);
         assertRoomForBytes(await storedBy(db, limit.project), part.bytes, limit.quotas);
       }
       await db.insert(uploadParts).values(part);
-      return true;
+      return "stored";
     });
   }
 

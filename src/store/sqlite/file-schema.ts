@@ -86,6 +86,9 @@ export const uploads = sqliteTable(
     fileId: text("file_id").$type<FileId>(),
     /** The flag is set from the first part until tidying: there may be part rows, and so blobs for them. */
     hasParts: integer("has_parts", { mode: "boolean" }).notNull().default(false),
+    /** What has come of the upload. Triggers of `upload_parts` add it up in every commit, whatever makes it. */
+    partCount: integer("part_count").notNull().default(0),
+    partBytes: integer("part_bytes").notNull().default(0),
   },
   (upload) => [
     uniqueIndex("uploads_id").on(upload.id),

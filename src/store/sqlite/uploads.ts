@@ -5,11 +5,18 @@
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
+import { UPLOAD_MAX_PARTS } from "../../contract/upload.ts";
 import type { Receipt } from "../idempotency.ts";
 import { assertRoomForBytes, type ByteQuota } from "../quotas.ts";
 import { partFromRow, uploadFromRow } from "../rows.ts";
 import { isBehind } from "../sql/behind.ts";
-import { type CompletionTerms, UPLOAD_KEPT_MS, type Upload, type UploadPart } from "../uploads.ts";
+import {
+  type CompletionTerms,
+  type PartOutcome,
+  UPLOAD_KEPT_MS,
+  type Upload,
+  type UploadPart,
+} from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, eq, gt, sql } from "./drizzle.ts";
@@ -51,21 +58,23 @@ export class SqliteUploads {
     return row === undefined ? null : uploadFromRow(row);
   }
 
-  insertPartIfPending(part: UploadPart, limit: ByteQuota | undefined, nowMs: number): boolean {
+  insertPartIfPending(part: UploadPart, limit: ByteQuota | undefined, nowMs: number): PartOutcome {
     return write(this.#db, () => {
-      if (!this.#intents.has(part.blobKey)) return false;
-      const { changes } = this.#db
+      if (!this.#intents.has(part.blobKey)) return "refused";
+      const upload = this.#db
         .update(uploads)
         .set({ hasParts: true })
         .where(and(eq(uploads.id, part.uploadId), hasTime(nowMs)))
-        .run();
-      if (changes === 0) return false;
+        .returning({ partCount: uploads.partCount })
+        .get();
+      if (upload === undefined) return "refused";
+      if (upload.partCount >= UPLOAD_MAX_PARTS) return "full";
       this.#intents.consume(part.blobKey);
       if (limit !== undefined && limit.quotas.storedBytes !== null) {
         assertRoomForBytes(storedBy(this.#db, limit.project), part.bytes, limit.quotas);
       }
       this.#db.insert(uploadParts).values(part).run();
-      return true;
+      return "stored";
     });
   }
 
