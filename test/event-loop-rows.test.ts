@@ -88,10 +88,12 @@ const ROWS: readonly Rows[] = [
     left: "select count(*) from files where deleted_at_ms is null",
   },
   {
-    name: "10,000 uploads that expire together",
+    name: "10,000 uploads that expire together, each with a part",
     insert: `
-      ${numbersUpTo(FEWER)} insert into uploads (id, project, filename, purpose, bytes, mime_type, status, created_at_ms, expires_at_ms)
-      select 'upload_' || n, 'p', 'f', 'batch', 1, 'x', 'pending', 1, 2 from numbers`,
+      ${numbersUpTo(FEWER)} insert into uploads (id, project, filename, purpose, bytes, mime_type, status, created_at_ms, expires_at_ms, has_parts)
+      select 'upload_' || n, 'p', 'f', 'batch', 1, 'x', 'pending', 1, 2, 1 from numbers;
+      insert into upload_parts (id, upload_id, bytes, blob_key, created_at_ms)
+      select 'part' || id, id, 1, 'parts/part' || id, 1 from uploads`,
     left: "select count(*) from uploads where status = 'pending'",
   },
   {

@@ -1,4 +1,4 @@
-/** The sums of stored files, by which SQLite holds quotas, are those of its files after anything that clients do. */
+/** The sums of stored files and parts, by which SQLite holds quotas, are those of its files after anything that clients do. */
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { toFile } from "openai";
@@ -10,8 +10,11 @@ import { startUpstream } from "../support/upstream.ts";
 
 const kept = `select project, file_count, bytes from stored_sums order by project`;
 const counted = `
-  select project, count(*) as file_count, sum(bytes) as bytes from files
-  where deleted_at_ms is null group by project order by project`;
+  select project, sum(is_file) as file_count, sum(bytes) as bytes from (
+    select project, 1 as is_file, bytes from files where deleted_at_ms is null
+    union all select project, 0, part.bytes
+    from uploads join upload_parts as part on upload_id = uploads.id where status = 'pending')
+  group by project order by project`;
 
 const inDatabase = <T>(dataDir: string, work: (database: Database.Database) => T): T => {
   const database = new Database(join(dataDir, "batchd.sqlite"));
@@ -35,16 +38,21 @@ async function storeAndRemove(service: TestService) {
   const gone = await upload("12345");
   await upload("1234567");
   const expired = await upload("123");
-  const big = await openai.uploads.create({
-    filename: "f",
-    purpose: "user_data",
-    bytes: 4,
-    mime_type: "text/plain",
-  });
-  const part = await openai.uploads.parts.create(big.id, {
-    data: await toFile(Buffer.from("abcd"), "p"),
-  });
-  await openai.uploads.complete(big.id, { part_ids: [part.id] });
+  const inParts = async (...parts: readonly string[]) => {
+    const fields = { filename: "f", purpose: "user_data", bytes: 4, mime_type: "a/b" } as const;
+    const { id } = await openai.uploads.create(fields);
+    const part_ids: string[] = [];
+    for (const part of parts) {
+      const data = await toFile(Buffer.from(part), "p");
+      part_ids.push((await openai.uploads.parts.create(id, { data })).id);
+    }
+    return { id, part_ids };
+  };
+  const big = await inParts("abcd");
+  await openai.uploads.complete(big.id, { part_ids: big.part_ids });
+  await openai.uploads.cancel((await inParts("ab", "cd")).id);
+  const late = await inParts("abc");
+  await inParts("abcde", "f");
   const { id } = await service.submit(chatLines(3));
   const deleted = await service.submit(chatLines(5));
   await service.ended(id);
@@ -52,12 +60,13 @@ async function storeAndRemove(service: TestService) {
   const answer = await fetch(`${url}/v1/batches/${deleted.id}?files=input`, { method: "DELETE" });
   expect(answer.status).toBe(200);
   await openai.files.delete(gone.id);
-  inDatabase(dataDir, (database) =>
-    database.prepare("update files set expires_at_ms = 2 where id = ?").run(expired.id),
-  );
+  inDatabase(dataDir, (database) => {
+    database.prepare("update files set expires_at_ms = 2 where id = ?").run(expired.id);
+    database.prepare("update uploads set expires_at_ms = 2 where id = ?").run(late.id);
+  });
 }
 
-test("the sums of stored files are exact, also in a database of the version before", async () => {
+test("the sums of stored files and parts are exact, also in a database of the version before", async () => {
   await using upstream = await startUpstream();
   using folder = temporaryFolder("batchd-sums-");
   const options = { dataDir: folder.path, upstreamUrl: upstream.url };
@@ -65,6 +74,7 @@ test("the sums of stored files are exact, also in a database of the version befo
   await storeAndRemove(service);
   await service.events.reached("file.expired");
   await service.events.reached("file.removed", { count: 2 });
+  await service.events.reached("upload.expired");
   await service.close();
   const { kept, counted } = sumsIn(folder.path);
   expect(counted).toHaveLength(1);
@@ -74,11 +84,17 @@ test("the sums of stored files are exact, also in a database of the version befo
     database.exec(`
       ${BEFORE_STORED_SUMS}
       insert into files (id, project, purpose, filename, bytes, sha256, blob_key, created_at_ms)
-      values ('file-o', 'other', 'batch', 'f', 9, 'x', 'files/file-o', 1)`),
+      values ('file-o', 'other', 'batch', 'f', 9, 'x', 'files/file-o', 1);
+      insert into uploads (id, project, filename, purpose, bytes, mime_type, status, created_at_ms, expires_at_ms, has_parts)
+      select 'upload_' || column1, column1, 'f', 'batch', 9, 'x', column2, 1, ${Number.MAX_SAFE_INTEGER}, 1
+      from (values ('other', 'pending'), ('parts', 'pending'), ('ended', 'cancelled'));
+      insert into upload_parts (id, upload_id, bytes, blob_key, created_at_ms)
+      select 'part_' || project, id, 5, 'parts/' || project, 1 from uploads where project in ('other', 'parts', 'ended')`),
   );
   await (await startTestService(options)).close();
   expect(sumsIn(folder.path).kept).toEqual([
     ...counted,
-    { project: "other", file_count: 1, bytes: 9 },
+    { project: "other", file_count: 1, bytes: 14 },
+    { project: "parts", file_count: 0, bytes: 5 },
   ]);
 });

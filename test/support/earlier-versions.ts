@@ -3,7 +3,14 @@
 const FORGET_NEWEST =
   "delete from __drizzle_migrations where rowid = (select max(rowid) from __drizzle_migrations);";
 
-export const BEFORE_PART_SUMS = `
+const BEFORE_STORED_PARTS = `
+  drop trigger uploads_add_to_stored_sums;
+  drop trigger uploads_take_from_stored_sums;
+  drop trigger uploads_removed_from_stored_sums;
+  ${FORGET_NEWEST}`;
+
+const BEFORE_PART_SUMS = `
+  ${BEFORE_STORED_PARTS}
   drop trigger upload_parts_add_to_uploads;
   alter table uploads drop column part_count;
   alter table uploads drop column part_bytes;

@@ -171,9 +171,8 @@ const isReadBy = (isReader: SQL): SQL => sql`(
 export async function storedBy(db: Db, project: string): Promise<StoredSums> {
   const { rows } = await db.execute<{ files: string; bytes: string }>(sql`
     select count(*) as files, coalesce(sum(bytes), 0) + (
-      select coalesce(sum(part.bytes), 0)
-      from uploads join upload_parts as part on part.upload_id = uploads.id
-      where uploads.project = ${project} and ${isPendingUpload}) + (
+      select coalesce(sum(part_bytes), 0) from uploads
+      where project = ${project} and ${isPendingUpload}) + (
       select coalesce(sum(bytes), 0) from files
       where project = ${project} and ${isDeleted} and ${isReadBy(isOpenBatch)}) as bytes
     from files where project = ${project} and ${isListed}`);

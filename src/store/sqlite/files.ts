@@ -15,7 +15,6 @@ import {
   isOpenBatch,
   isOpenDelivery,
   isOpenMerged,
-  isPendingUpload,
   statusIn,
 } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
@@ -85,11 +84,8 @@ const keptBytes = (project: string): SQL => sql`
 /** Returns what a project has stored. Deleted files that are still read are among the bytes. */
 export const storedBy = (db: Db, project: string): StoredSums =>
   db.get(sql`
-    select coalesce(sum(file_count), 0) as files, coalesce(sum(bytes), 0) + (
-      select coalesce(sum(part.bytes), 0)
-      from uploads indexed by uploads_pending_by_project
-      join upload_parts as part on part.upload_id = uploads.id
-      where uploads.project = ${project} and ${isPendingUpload}) + ${keptBytes(project)} as bytes
+    select coalesce(sum(file_count), 0) as files,
+      coalesce(sum(bytes), 0) + ${keptBytes(project)} as bytes
     from ${storedSums} where project = ${project}`);
 
 export class SqliteFiles {
