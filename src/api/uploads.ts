@@ -17,7 +17,7 @@ import {
   type UploadId,
 } from "../batch/batch.ts";
 import { truncate } from "../batch/truncate.ts";
-import { BlobNotFound } from "../blobs/blobs.ts";
+import { BlobNotFound, BlobsUnavailable } from "../blobs/blobs.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import { UPLOAD_LIFETIME_MS } from "../contract/upload.ts";
 import { integerTooLarge, PublicError } from "../errors.ts";
@@ -174,7 +174,7 @@ export class Uploads {
     parts: readonly UploadPart[],
     { completion: { md5, origin }, receiptOf }: Assembly,
   ): Promise<StoredFile> {
-    const { store, files } = this.#deps;
+    const { store, blobs, files } = this.#deps;
     const { project, filename, purpose, bytes, fileExpiresAfterSeconds } = upload;
     const content = this.#contentOf(parts, md5);
     const details = async () => ({ purpose, expiresAfterSeconds: fileExpiresAfterSeconds });
@@ -191,9 +191,11 @@ export class Uploads {
       const sources = parts.map((part) => ({ key: part.blobKey, bytes: part.bytes }));
       return await files.store(project, incoming, { maxBytes: bytes, publish, parts: sources });
     } catch (cause) {
+      if (!(cause instanceof BlobNotFound)) throw cause;
       // The sweep deletes the parts as soon as another request has ended the upload. That end is the better error.
-      if (cause instanceof BlobNotFound) await this.#findPending(upload);
-      throw cause;
+      await this.#findPending(upload);
+      if (!blobs.mayBeBehind) throw cause;
+      throw new BlobsUnavailable(cause.message, { cause, isRefusal: false });
     }
   }
 

@@ -106,18 +106,24 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     expect((await openai().uploads.complete(id, { part_ids })).status).toBe("completed");
   });
 
-  test("while the bucket is overloaded an upload is completed later, with the same parts", async () => {
-    const content = jsonl(12 * MIB);
-    const { id, part_ids } = await uploadParts(content, [6 * MIB, 6 * MIB]);
-    proxy.trouble = { kind: "slow_down" };
-    const error = await openai()
-      .uploads.complete(id, { part_ids })
-      .catch((cause: unknown) => cause as InstanceType<typeof OpenAI.APIError>);
-    proxy.trouble = null;
-    expect(error).toMatchObject({ status: 503 });
-    expect((error as { headers: Headers }).headers.get("retry-after")).toBe("5");
-    expect((await openai().uploads.complete(id, { part_ids })).status).toBe("completed");
-  });
+  test.each([
+    ["is overloaded", { kind: "slow_down" }],
+    ["does not find a part yet", { kind: "behind", path: /\/parts\//, times: 1_000 }],
+  ] as const)(
+    "while the bucket %s an upload is completed later, with the same parts",
+    async (_, trouble) => {
+      const content = jsonl(12 * MIB);
+      const { id, part_ids } = await uploadParts(content, [6 * MIB, 6 * MIB]);
+      proxy.trouble = trouble;
+      const error = await openai()
+        .uploads.complete(id, { part_ids })
+        .catch((cause: unknown) => cause as InstanceType<typeof OpenAI.APIError>);
+      proxy.trouble = null;
+      expect(error).toMatchObject({ status: 503 });
+      expect((error as { headers: Headers }).headers.get("retry-after")).toBe("5");
+      expect((await openai().uploads.complete(id, { part_ids })).status).toBe("completed");
+    },
+  );
 
   test("a bucket that cannot copy gets the bytes, and is not asked again", async () => {
     const content = jsonl(12 * MIB);
