@@ -17,12 +17,15 @@ import { startUpstream } from "../support/upstream.ts";
 
 /** A megabyte each. They are more than a connection takes at once. */
 const LARGE_LINES = 20;
+/** A formula behind millions of signs that cannot be seen. */
+const HIDDEN = `${"\u200b".repeat(6_000_000)}=1`;
 
 const folder = forAllTests(temporaryFolder("batchd-tables-")).path;
 const upstream = forAllTests(
   await startUpstream({
     answers: ({ user }) => {
       if (user === "bad") return { status: 400, body: { error: { code: "no", message: "No." } } };
+      if (user === "hidden") return { body: { choices: [{ message: { content: HIDDEN } }] } };
       const formula = user === "c" ? " \u00a0\ufeff=SUM(A1)" : '=SUM(A1)\n"ü"';
       const content = user.startsWith("large") ? "y".repeat(1_000_000) : formula;
       const usage = { prompt_tokens: 3, completion_tokens: 4, total_tokens: 7 };
@@ -42,6 +45,15 @@ const largeId = large.output_file_id ?? "";
 
 const download = (id: string, query: string, init: RequestInit = {}) =>
   fetch(`${service.url}/v1/files/${id}/content${query}`, init);
+
+test("a formula behind millions of signs that cannot be seen is none in CSV, and the table is whole", async () => {
+  const { output_file_id } = await service.run([chatLine("hidden", "Hi"), chatLine("a", "Hi")]);
+  const response = await download(output_file_id ?? "", "?format=csv");
+  const rows = (await response.text()).split("\r\n").slice(1);
+  expect(rows).toHaveLength(3);
+  // The difference of two texts of this length would take minutes to show.
+  expect(rows[0]?.startsWith(`"hidden",1,200,"'${HIDDEN}",`)).toBe(true);
+});
 
 describe("a result file", () => {
   test("comes as CSV, with a line for each line of the batch and no formula", async () => {
