@@ -141,10 +141,11 @@ const NUMBER_DIGITS = 8;
 const rowId = (lineNumber: number): string =>
   lineNumber.toString(16).padStart(NUMBER_DIGITS, "0") + randomHexId().slice(NUMBER_DIGITS);
 
-/** Returns the line number in the id of a row; null when the row has none. */
+/** Returns the line number in the id of a row; null when the row has none. Other servers have other ids. */
 export function lineNumberOf(row: Buffer): number | null {
-  const digits = row.toString("latin1", ID_START.length, ID_START.length + NUMBER_DIGITS);
-  if (!/^[0-9a-f]{8}$/.test(digits)) return null;
+  const head = row.toString("latin1", 0, ID_START.length + NUMBER_DIGITS);
+  const digits = head.slice(ID_START.length);
+  if (!head.startsWith(ID_START) || !/^[0-9a-f]{8}$/.test(digits)) return null;
   return Number.parseInt(digits, 16);
 }
 

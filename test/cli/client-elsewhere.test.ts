@@ -74,6 +74,22 @@ describe("a server without the extensions of batchd", () => {
     }
   });
 
+  test("rows whose ids and members are others have no number of a line in a table", async () => {
+    const plain = await PlainServer.before(service.url);
+    const { id } = await service.run([chatLine("a", "Hi")]);
+    const custom_id = "a-000000000001";
+    plain.content = [
+      { id: "vllm-383d1c59835645aeb2e07d004d62a826", custom_id },
+      { custom_id, id: "b" },
+      { id: "batch_req_a", custom_id },
+    ]
+      .map((row) => `${JSON.stringify({ ...row, response: null, error: null })}\n`)
+      .join("");
+    const { stdout } = await at(plain, "results", id, "--format", "csv");
+    const rows = stdout.split("\r\n").slice(1, -1);
+    expect(rows).toEqual(Array(3).fill(`"${custom_id}"${",".repeat(13)}`));
+  });
+
   test("an option of batchd is refused, and a batch that ignores it is cancelled", async () => {
     const plain = await PlainServer.before(service.url);
     const refused = await at(plain, "submit", input, "--priority", "3");

@@ -15,6 +15,8 @@ export class PlainServer {
   onExtension: "refuse" | "ignore" = "refuse";
   /** The number of downloads that break off after half of their bytes. */
   brokenDownloads = 0;
+  /** The content of each file; null for the one that it has. */
+  content: string | null = null;
   /** The `range` of each download. */
   readonly ranges: (string | undefined)[] = [];
   /** The `authorization` of each request. */
@@ -49,7 +51,10 @@ export class PlainServer {
       ...(body.length > 0 && { body: asked }),
     });
     const text = Buffer.from(await answer.arrayBuffer());
-    if (url.endsWith("/content")) return this.#download(request, response, { answer, text });
+    if (url.endsWith("/content")) {
+      const content = this.content === null ? text : Buffer.from(this.content);
+      return this.#download(request, response, { answer, text: content });
+    }
     const type = answer.headers.get("content-type") ?? "text/plain";
     response.writeHead(answer.status, { "content-type": type });
     response.end(withoutExtension(text, type));
