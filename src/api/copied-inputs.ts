@@ -74,6 +74,7 @@ export class CopiedInputs {
       };
       return await files.receive(project, incoming, receiptFor);
     } catch (error) {
+      if (disconnected.aborted && error === disconnected.reason) throw clientGone();
       throw error instanceof LocationError ? publicError(error, place) : error;
     }
   }
@@ -108,6 +109,10 @@ const copyTookTooLong = () =>
   new PublicError("unavailable", "The input could not be copied in time. Please try again.", {
     retryAfterMs: RETRY_AFTER_MS,
   });
+
+/** No client receives it. Without it, the log and the metrics would have a failure of the server. */
+const clientGone = () =>
+  new PublicError("invalid_request", "The client disconnected before its input was copied.");
 
 function publicError(error: LocationError, { location, path }: InputPlace): PublicError {
   const message = `Cannot read '${truncate(path)}' in the location '${location}': ${error.message}`;

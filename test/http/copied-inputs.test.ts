@@ -1,6 +1,6 @@
 /** Inputs that lie in a location of the operator. */
 import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
-import { createServer } from "node:net";
+import { createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
@@ -207,30 +207,59 @@ test("a batch whose commit was made, although the answer of the database was los
   expect((await own.ended(body.id)).status).toBe("completed");
 });
 
-test("a file of an Oxen server that the end of the connection has cut off between two lines makes no batch", async () => {
+/** Starts a service with a location on an Oxen server that answers a request for a file so. */
+async function startWithOxen(answerFile: (socket: Socket) => void) {
   const branch = JSON.stringify({ branch: { name: "main", commit_id: "abc123" } });
   const server = createServer((socket) => {
+    socket.on("error", () => {});
     socket.on("data", (request) => {
-      const isFile = request.toString().includes("/file/");
-      if (isFile) socket.end(`HTTP/1.1 200 OK\r\n\r\n${LINES}`);
+      if (request.toString().includes("/file/")) answerFile(socket);
       else socket.write(`HTTP/1.1 200 OK\r\nContent-Length: ${branch.length}\r\n\r\n${branch}`);
     });
   });
   const url = `http://127.0.0.1:${await listening(server)}`;
   const oxen = { name: "data", kind: "oxen", url, repository: "ns/data", access: "read" };
-  await using own = await startTestService({
+  const own = await startTestService({
     upstreamUrl: upstream.url,
     config: { locations: [oxen] },
   });
-  const answer = await fetch(`${own.url}/v1/batches`, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify({
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-      x_batchd: { input: { location: "data", path: "in.jsonl" } },
-    }),
-  });
+  const ask = (path: "files" | "batches", signal: AbortSignal | null = null) =>
+    fetch(`${own.url}/v1/${path}`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({
+        ...(path === "files"
+          ? { purpose: "batch" }
+          : { endpoint: "/v1/chat/completions", completion_window: "24h" }),
+        x_batchd: { input: { location: "data", path: "in.jsonl" } },
+      }),
+      signal,
+    });
+  return { own, ask };
+}
+
+test("a file of an Oxen server that the end of the connection has cut off between two lines makes no batch", async () => {
+  const { own, ask } = await startWithOxen((socket) =>
+    socket.end(`HTTP/1.1 200 OK\r\n\r\n${LINES}`),
+  );
+  await using _own = own;
+  const answer = await ask("batches");
   expect(answer.status).toBe(400);
   expect(await answer.text()).toContain("does not say where the file ends");
 });
+
+test.each(["files", "batches"] as const)(
+  "a client of /v1/%s that leaves in the middle of a copy is no failure of the server",
+  async (path) => {
+    const left = new AbortController();
+    const { own, ask } = await startWithOxen((socket) => {
+      socket.write(`HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n${LINES}`);
+      left.abort();
+    });
+    await using _own = own;
+    await expect(ask(path, left.signal)).rejects.toThrow("aborted");
+    await own.events.reached("request.completed", { path: `/v1/${path}` });
+    const [completed] = own.events.all.filter(({ event }) => event === "request.completed");
+    expect(completed).toMatchObject({ level: "debug", status: 400 });
+  },
+);
