@@ -3,14 +3,18 @@ import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
+import { PutObjectCommand } from "@aws-sdk/client-s3";
 import { describe, expect, test } from "vitest";
 import { RunRecord } from "../../src/contract/run.ts";
 import { openStorage } from "../../src/runtime/storage.ts";
 import { StoreUnavailable } from "../../src/store/failures.ts";
 import type { Store } from "../../src/store/store.ts";
+import { BUCKET, BucketLocations, MIB } from "../support/bucket-locations.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { listening } from "../support/listening.ts";
-import { chatLine, startTestService } from "../support/service.ts";
+import { startS3Proxy } from "../support/s3-proxy.ts";
+import { hasS3Server, S3_KEYS } from "../support/s3-server.ts";
+import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -219,31 +223,33 @@ async function startWithOxen(answerFile: (socket: Socket) => void) {
   });
   const url = `http://127.0.0.1:${await listening(server)}`;
   const oxen = { name: "data", kind: "oxen", url, repository: "ns/data", access: "read" };
-  const own = await startTestService({
+  return startTestService({
     upstreamUrl: upstream.url,
     config: { locations: [oxen] },
   });
-  const ask = (path: "files" | "batches", signal: AbortSignal | null = null) =>
-    fetch(`${own.url}/v1/${path}`, {
-      method: "POST",
-      headers: { "content-type": "application/json" },
-      body: JSON.stringify({
-        ...(path === "files"
-          ? { purpose: "batch" }
-          : { endpoint: "/v1/chat/completions", completion_window: "24h" }),
-        x_batchd: { input: { location: "data", path: "in.jsonl" } },
-      }),
-      signal,
-    });
-  return { own, ask };
 }
 
+/** Asks for a file, or for a batch, of `in.jsonl` in the location `data`. */
+const askFrom = (
+  own: TestService,
+  path: "files" | "batches",
+  signal: AbortSignal | null = null,
+): Promise<Response> =>
+  fetch(`${own.url}/v1/${path}`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({
+      ...(path === "files"
+        ? { purpose: "batch" }
+        : { endpoint: "/v1/chat/completions", completion_window: "24h" }),
+      x_batchd: { input: { location: "data", path: "in.jsonl" } },
+    }),
+    signal,
+  });
+
 test("a file of an Oxen server that the end of the connection has cut off between two lines makes no batch", async () => {
-  const { own, ask } = await startWithOxen((socket) =>
-    socket.end(`HTTP/1.1 200 OK\r\n\r\n${LINES}`),
-  );
-  await using _own = own;
-  const answer = await ask("batches");
+  await using own = await startWithOxen((socket) => socket.end(`HTTP/1.1 200 OK\r\n\r\n${LINES}`));
+  const answer = await askFrom(own, "batches");
   expect(answer.status).toBe(400);
   expect(await answer.text()).toContain("does not say where the file ends");
 });
@@ -252,14 +258,39 @@ test.each(["files", "batches"] as const)(
   "a client of /v1/%s that leaves in the middle of a copy is no failure of the server",
   async (path) => {
     const left = new AbortController();
-    const { own, ask } = await startWithOxen((socket) => {
+    await using own = await startWithOxen((socket) => {
       socket.write(`HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n${LINES}`);
       left.abort();
     });
-    await using _own = own;
-    await expect(ask(path, left.signal)).rejects.toThrow("aborted");
+    await expect(askFrom(own, path, left.signal)).rejects.toThrow("aborted");
     await own.events.reached("request.completed", { path: `/v1/${path}` });
     const [completed] = own.events.all.filter(({ event }) => event === "request.completed");
     expect(completed).toMatchObject({ level: "debug", status: 400 });
+  },
+);
+
+test.runIf(hasS3Server())(
+  "an object that is replaced while it is read makes no file, and its client is told to try again",
+  async () => {
+    await using bucket = await BucketLocations.start();
+    await using proxy = await startS3Proxy(bucket.url);
+    const put = (lines: string) =>
+      bucket.client.send(
+        new PutObjectCommand({ Bucket: BUCKET, Key: "in.jsonl", Body: lines.repeat(50_000) }),
+      );
+    await put(LINES);
+    const place = { bucket: BUCKET, region: "us-east-1", endpoint: proxy.url, ...S3_KEYS };
+    const lake = { name: "data", kind: "s3", access: "read", force_path_style: true, ...place };
+    await using own = await startTestService({ config: { locations: [lake] } });
+    let replaced: Promise<unknown> | null = null;
+    const beforeBreak = () => {
+      replaced ??= put(LINES.replace("Hi", "Ho"));
+    };
+    proxy.trouble = { kind: "cut", afterBytes: MIB, beforeBreak };
+    const answer = await askFrom(own, "files");
+    await replaced;
+    expect([answer.status, answer.headers.get("retry-after")]).toEqual([503, "5"]);
+    expect(await answer.text()).toContain("in.jsonl in data changed while it was read");
+    expect((await own.openai.files.list()).data).toEqual([]);
   },
 );

@@ -5,6 +5,9 @@
 import { isMissing, isNoSuchUpload, statusOf, unavailable } from "../../blobs/s3-client.ts";
 import { LocationError } from "../location.ts";
 
+/** Only reading has a condition: the tag of the object. */
+const PRECONDITION_FAILED = 412;
+
 /** `what` names the object in the words of clients. An aborted call throws the reason of its signal. */
 export function s3Error(error: unknown, what: string, signal: AbortSignal): unknown {
   if (signal.aborted) return signal.reason;
@@ -15,6 +18,9 @@ export function s3Error(error: unknown, what: string, signal: AbortSignal): unkn
     return new LocationError("unavailable", `${what}: its upload was aborted`, { cause });
   }
   const status = statusOf(cause);
+  if (status === PRECONDITION_FAILED) {
+    return new LocationError("unavailable", `${what} changed while it was read`, { cause });
+  }
   const { isRefusal } = unavailable(cause);
   const failure =
     status === 401 || status === 403 ? "forbidden" : isRefusal ? "refused" : "unavailable";
