@@ -30,7 +30,7 @@ const postgres = forAllTests(
 );
 
 /** Counts statements where they are sent, and where they are run. */
-async function openCounted() {
+async function openCounted({ poolSize = 2 } = {}) {
   const url = await postgres!.createDatabase();
   let sentCount = 0;
   const onStatements = (count: number) => {
@@ -40,7 +40,7 @@ async function openCounted() {
   const nowMs = () => Date.UTC(2026, 0, 5, 8);
   const opened = await openPostgresStore({
     url,
-    poolSize: 2,
+    poolSize,
     listens: false,
     clock: systemClock,
     nowMs,
@@ -73,6 +73,13 @@ async function openCounted() {
     },
   };
 }
+
+/** A filter that no batch matches. */
+const SEARCH = {
+  ...{ status: null, endpoint: null, model: null, createdAtOrAfterMs: null },
+  metadata: {},
+  search: "nowhere",
+};
 
 const dueDelivery = () => ({
   ...claimBy("worker"),
@@ -311,6 +318,22 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
     expect(many.pages).toBeLessThan(200);
   });
 
+  test("of a search leave its only connection to others between two steps", async () => {
+    await using counted = await openCounted({ poolSize: 1 });
+    const { store, query } = counted;
+    const { batch } = await insertBatch(store);
+    await multiply(query, "batches", 5_000);
+    const { id, project } = batch;
+    const ended: string[] = [];
+    const search = store.listBatches({ project, limit: 1, after: null, filter: SEARCH });
+    const look = store.findBatch({ project, id });
+    await Promise.all([
+      search.then(() => ended.push("search")),
+      look.then(() => ended.push("look")),
+    ]);
+    expect(ended).toEqual(["look", "search"]);
+  });
+
   test("look up the files of the batches that a search passes, and never read all files", async () => {
     const plans: string[] = [];
     const settings = [
@@ -337,13 +360,11 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
        select 'file-' || n, 'p', 'batch', 'a', 1, '', 'files/' || n, 1 from generate_series(1, 20000) as n`,
     );
     await client.query("analyze");
-    const filter = { status: null, endpoint: null, model: null, createdAtOrAfterMs: null };
-    const search = { ...filter, metadata: {}, search: "nowhere" };
     await opened.store.listBatches({
       project: batch.project,
       limit: 1,
       after: null,
-      filter: search,
+      filter: SEARCH,
     });
     await expect.poll(() => plans.join("\n")).toMatch(/Index Scan using files_id on files/);
     expect(plans.join("\n")).not.toContain("Seq Scan on files");

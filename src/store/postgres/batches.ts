@@ -159,31 +159,39 @@ export class PostgresBatches {
     return row === undefined ? null : batchFromRow(row);
   }
 
-  list({ project, limit, after, filter }: BatchQuery): Promise<Page<Batch> | null> {
-    return this.#db.read(async (db) => {
-      let before = Number.MAX_SAFE_INTEGER;
-      if (after !== null) {
-        const place = await placeOf(db, "batches", { project, id: after });
-        if (place === null) return null;
-        before = place;
-      }
-      if (filter === undefined) {
+  async list({ project, limit, after, filter }: BatchQuery): Promise<Page<Batch> | null> {
+    let before = Number.MAX_SAFE_INTEGER;
+    if (after !== null) {
+      const place = await this.#db.read((db) => placeOf(db, "batches", { project, id: after }));
+      if (place === null) return null;
+      before = place;
+    }
+    if (filter === undefined) {
+      const rows = await this.#db.read(async (db) => {
         const next = shownBefore(db, { project, before }, limit + 1);
-        const rows = await readBatches(db, inArray(batches.sequence, next), limit + 1);
-        return pageOf(rows, limit, batchFromRow);
-      }
-      const found: Row[] = [];
-      for (;;) {
-        const step = { project, before };
-        const last = await findStepEnd(db, step);
-        const isShown = inArray(batches.sequence, shownBefore(db, step, FILTER_STEP));
-        // Batches may have been deleted since, and the step goes further then.
-        const isInStep = gte(batches.sequence, last ?? 0);
-        const matches = and(isShown, isInStep, ...conditionsOf(filter));
-        found.push(...(await readBatches(db, matches, limit + 1 - found.length)));
-        if (last === undefined || found.length > limit) return pageOf(found, limit, batchFromRow);
-        before = last;
-      }
+        return await readBatches(db, inArray(batches.sequence, next), limit + 1);
+      });
+      return pageOf(rows, limit, batchFromRow);
+    }
+    const found: Row[] = [];
+    for (;;) {
+      const most = limit + 1 - found.length;
+      const { rows, last } = await this.#readStep({ project, before }, filter, most);
+      found.push(...rows);
+      if (last === undefined || found.length > limit) return pageOf(found, limit, batchFromRow);
+      before = last;
+    }
+  }
+
+  /** A list with filters may have thousands of steps. Between two of them, its connection is free for others. */
+  #readStep(step: Step, filter: BatchFilter, limit: number) {
+    return this.#db.read(async (db) => {
+      const last = await findStepEnd(db, step);
+      const isShown = inArray(batches.sequence, shownBefore(db, step, FILTER_STEP));
+      // Batches may have been deleted since, and the step goes further then.
+      const isInStep = gte(batches.sequence, last ?? 0);
+      const matches = and(isShown, isInStep, ...conditionsOf(filter));
+      return { rows: await readBatches(db, matches, limit), last };
     });
   }
 
