@@ -9,6 +9,7 @@ import type { Batches } from "../api/batches.ts";
 import type { InputPlace } from "../api/copied-inputs.ts";
 import { assertTemplate, type DerivedBatches, type SourceRequest } from "../api/derived-batches.ts";
 import type { Idempotency } from "../api/idempotency.ts";
+import type { Places } from "../api/places.ts";
 import type { Batch, BatchId, UntrustedId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
 import { BATCH_PAGE } from "../contract/batch-list.ts";
@@ -35,6 +36,7 @@ import { originOf } from "./track.ts";
 export interface BatchRoutesDeps extends CopyDeps {
   readonly batches: Batches;
   readonly derivedBatches: DerivedBatches;
+  readonly searches: Places;
   /** Returns the batches that run lines of these again, the newest first. */
   readonly retriesOf: (ids: readonly BatchId[]) => Promise<readonly Retry[]>;
   readonly idempotency: Idempotency;
@@ -64,6 +66,10 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
       return { id, batch, forecast, cost: costs.get(id) ?? null, retriedBy };
     });
   };
+  const read = async (query: BatchQuery): Promise<Page<DetailedBatch>> => {
+    const page = await batches.list(query);
+    return { ...page, data: await withDetails(page.data) };
+  };
   const present = ({ batch, ...details }: DetailedBatch) => presentBatch(batch, details);
   const presentOne = async (batch: Batch) => {
     const [detailed] = await withDetails([batch]);
@@ -81,15 +87,11 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
     });
   });
 
-  app.get("/v1/batches", async (c) =>
-    answerPage(c, batchQuery(c), {
-      read: async (query): Promise<Page<DetailedBatch>> => {
-        const page = await batches.list(query);
-        return { ...page, data: await withDetails(page.data) };
-      },
-      present,
-    }),
-  );
+  app.get("/v1/batches", async (c) => {
+    const asked = batchQuery(c);
+    using _search = asked.filter === undefined ? null : deps.searches.take(asked.project);
+    return await answerPage(c, asked, { read, present });
+  });
 
   app.get("/v1/batches/:id", async (c) =>
     answerJson(c, await presentOne(await batches.find(scopedIdOf(c)))),

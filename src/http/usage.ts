@@ -1,4 +1,5 @@
 /** The route of usage: sums over tokens and money, as JSON or CSV. */
+import type { Places } from "../api/places.ts";
 import type { UsageRequest, UsageSum } from "../api/usage-report.ts";
 import { dayOf } from "../batch/model-usage.ts";
 import { formatAmount } from "../batch/price.ts";
@@ -24,13 +25,15 @@ const PARAMS = ["group_by", "from", "to", "project", "format"];
 
 export interface UsageRoutesDeps {
   readonly reportUsage: (request: UsageRequest) => Promise<UsageSum[]>;
+  readonly searches: Places;
   readonly clock: Clock;
 }
 
-export function mountUsage(app: Routes, { reportUsage, clock }: UsageRoutesDeps): void {
+export function mountUsage(app: Routes, { reportUsage, searches, clock }: UsageRoutesDeps): void {
   app.get("/v1/usage", async (c) => {
     const format = choiceParam(c, "format", USAGE_FORMATS) ?? "json";
     const request = usageRequest(c, clock.nowMs());
+    using _search = searches.take(c.get("project"));
     const sums = maySee(c, request) ? await reportUsage(request) : [];
     const rows = sums.map(presentSum);
     const text = await countedAnswer(c, async (count) => {

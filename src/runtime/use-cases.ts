@@ -24,6 +24,7 @@ import { Models } from "../api/models.ts";
 import { Projects } from "../api/projects.ts";
 import { Results } from "../api/results.ts";
 import { Runs, runRecordOf } from "../api/runs.ts";
+import { searchPlaces } from "../api/searches.ts";
 import { Tables } from "../api/tables.ts";
 import { Uploads } from "../api/uploads.ts";
 import { reportUsage } from "../api/usage-report.ts";
@@ -287,6 +288,7 @@ export function appDeps(
     requestCounts: store,
     costsFor,
     reportUsage: (request) => reportUsage(store, request),
+    searches: searchPlaces(),
     callers: access,
     listReplicas: () => engine.view.replicas(),
     reach: reachOf(configNow()),

@@ -21,6 +21,7 @@ import { Models } from "../../src/api/models.ts";
 import { Projects } from "../../src/api/projects.ts";
 import { Results } from "../../src/api/results.ts";
 import { Runs } from "../../src/api/runs.ts";
+import { searchPlaces } from "../../src/api/searches.ts";
 import { Tables } from "../../src/api/tables.ts";
 import { Uploads } from "../../src/api/uploads.ts";
 import { reportUsage } from "../../src/api/usage-report.ts";
@@ -230,6 +231,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     maxLineBytes: () => 33_554_432,
     costsFor: async () => new Map(),
     reportUsage: (request) => reportUsage(store, request),
+    searches: searchPlaces(),
     forecastsFor: async (batches) => {
       const forecasts = batches.map(({ id }) => [id, options.forecast?.() ?? null] as const);
       return new Map(forecasts.flatMap(([id, each]) => (each === null ? [] : [[id, each]])));
