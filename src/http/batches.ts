@@ -24,7 +24,7 @@ import { batchFilter, fullEndpoint } from "./batch-filter.ts";
 import { missingParameter, parseBody, wrongType } from "./body.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
 import { type CopyDeps, createOfPlace } from "./copied-inputs.ts";
-import { deliveryRequest, withoutSecrets } from "./deliveries.ts";
+import { assertMayTakeOut, deliveryRequest, withoutSecrets } from "./deliveries.ts";
 import { answerOnce } from "./idempotency.ts";
 import { answerJson, assertNoOptions, readJson, toAsciiJson } from "./json.ts";
 import { answerPage } from "./list.ts";
@@ -161,6 +161,7 @@ function create(
   deps: BatchRoutesDeps,
 ): Promise<Batch> {
   const project = c.get("project");
+  assertMayTakeOut(c, request.deliver);
   switch (asked.kind) {
     case "input": {
       const { inputFileId } = asked;

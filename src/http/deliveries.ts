@@ -16,7 +16,7 @@ import { answerJson, readJson, toAsciiJson } from "./json.ts";
 import { answerPage } from "./list.ts";
 import { toSeconds, toSecondsOrNull } from "./present.ts";
 import { assertKnownParams, limitParam, textParam } from "./query.ts";
-import type { Routes } from "./routes.ts";
+import { assertScope, type Routes } from "./routes.ts";
 
 export interface DeliveryRoutesDeps {
   readonly deliveries: Deliveries;
@@ -29,6 +29,7 @@ export function mountDeliveries(
 ): void {
   app.post("/v1/batches/:id/deliveries", async (c) => {
     const request = deliveryRequest(parseBody(CreateDelivery, await readJson(c)), "");
+    assertMayTakeOut(c, [request]);
     return answerOnce<Delivery>(c, idempotency, {
       create: (receiptFor) => deliveries.create(scopedIdOf(c), request, receiptFor),
       present: (delivery) => toAsciiJson(presentDelivery(delivery)),
@@ -101,6 +102,11 @@ export function deliveryRequest(body: CreateDelivery, path: string): DeliveryReq
 
 const onlyWith = (param: string, other: string) =>
   new PublicError("invalid_value", `Invalid '${param}': it goes with ${other}.`, { param });
+
+/** The owner of a bucket reads there what a key without `read` may not: results, or answers to any input of the project. */
+export function assertMayTakeOut(c: AppContext, requests: readonly DeliveryRequest[]): void {
+  if (requests.some(({ s3 }) => s3 !== null)) assertScope(c, "read");
+}
 
 /** What makes two requests the same. Only a hash of it is stored, and that has no secrets either. */
 export function withoutSecrets({ s3, ...request }: DeliveryRequest): unknown {

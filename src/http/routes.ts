@@ -40,6 +40,13 @@ function needs(method: string, path: string, { projects }: RoutesDeps): Middlewa
   };
 }
 
+/** Refuses a request that needs another scope because of what it asks for. */
+export function assertScope(c: Context<AppEnv>, scope: Scope): void {
+  const { scopes, keyName } = c.get("caller");
+  if (scopes.includes(scope)) return;
+  throw missingScope([scope], keyName === null ? MAKE_A_KEY : ASK_FOR_A_KEY);
+}
+
 const ASK_FOR_A_KEY = "Ask the operator of this server for a key that has it.";
 /** Without keys everyone may do everything but administer the server. */
 const MAKE_A_KEY =

@@ -24,6 +24,7 @@ for (const { scopes } of routes) {
     sets.set(keyWith(set), set);
   }
 }
+sets.set(keyWith(["read", "write"]), ["read", "write"]);
 const api = forAllTests(
   await startTestApi({
     keys: [...[...sets.values()].map(entry), { name: "plain", key: "key-plain", project: "a" }],
@@ -81,6 +82,28 @@ test("a key without scopes in the file may do all that clients do", async () => 
     const { status } = await ask(method, path, "key-plain");
     expect(status !== 403, `${method} ${path}`).toBe(wanted);
   }
+});
+
+/** A bucket of the client, whose owner reads what comes there. */
+const BUCKET = {
+  ...{ kind: "s3", bucket: "mine", region: "eu-central-1" },
+  ...{ access_key_id: "id", secret_access_key: "secret" },
+};
+
+test.each<[string, object]>([
+  ["/v1/batches/batch_unknown/deliveries", BUCKET],
+  ["/v1/batches", { x_batchd: { deliver: [{ location: "share" }, BUCKET] } }],
+])("a key that may not read takes no results to a bucket of its own: %s", async (path, more) => {
+  const input = { input_file_id: "file-unknown", endpoint: "/v1/embeddings" };
+  const body = JSON.stringify(path === "/v1/batches" ? { ...input, ...more } : more);
+  const send = (scopes: readonly Scope[]) => {
+    const headers = { authorization: `Bearer ${keyWith(scopes)}` };
+    return api.fetch(path, { method: "POST", headers, body });
+  };
+  const refused = await send(others(["read"]));
+  expect(refused.status).toBe(403);
+  expect((await wireOf(refused)).error.message).toContain("Missing scopes: read.");
+  expect((await send(["read", "write"])).status).not.toBe(403);
 });
 
 test("an upload that its key does not allow is refused before it is read", async () => {
