@@ -13,9 +13,14 @@ export type ShownBatch = Pick<BatchObject, "id" | "status" | "endpoint"> &
     readonly x_batchd?: Optional<Extension> | undefined;
   };
 
+function mapOf<Value>(values: Readonly<Record<string, Value>>): ReadonlyMap<string, Value> {
+  return new Map(Object.entries(values));
+}
+
 export const isOfBatchd = (batch: ShownBatch): boolean => batch.x_batchd !== undefined;
 
-const WAITING: Readonly<Record<string, string>> = {
+/** A server may write any name, and each object knows some that are not its own. */
+const WAITING = mapOf({
   no_room: "the model servers take no more at once, or other lines hold what is left of a quota",
   upstream_down: "the model server does not answer",
   refused_credentials: "the model server refuses the key that is configured for it",
@@ -27,14 +32,14 @@ const WAITING: Readonly<Record<string, string>> = {
   storage_unavailable: "files or the database cannot be read or written at the moment",
   retrying: "its lines have failed, or their server is gone, and they wait for the next try",
   source: "its input is made of lines of another batch, once that one has ended",
-};
+});
 
 /** Returns why no line of the batch goes on; null while one does, and where the server does not say. */
 export function whyItWaits({ x_batchd: more }: ShownBatch): string | null {
   if (more?.paused) return `paused (${more.paused.reason}) since ${date(more.paused.since)}`;
   if (!more?.waiting) return null;
   const { reason, upstream_error: error } = more.waiting;
-  const why = `waiting: ${WAITING[reason] ?? reason}`;
+  const why = `waiting: ${WAITING.get(reason) ?? reason}`;
   return error ? `${why} (${error})` : why;
 }
 
@@ -54,18 +59,18 @@ export function costOf({ x_batchd: more }: ShownBatch): string | null {
     : `${soFar} ${currency} so far, ${projected} in all`;
 }
 
-const STATUS_STYLES: Readonly<Record<string, "green" | "red" | "yellow">> = {
+const STATUS_STYLES = mapOf({
   completed: "green",
   failed: "red",
   expired: "yellow",
   cancelled: "yellow",
-};
+} as const);
 
 export function statusText(
   { status }: ShownBatch,
   stream: NodeJS.WriteStream = process.stdout,
 ): string {
-  const style = STATUS_STYLES[status];
+  const style = STATUS_STYLES.get(status);
   const text = printable(status);
   return style === undefined ? text : styled(style, text, stream);
 }

@@ -301,6 +301,11 @@ describe("a server without OpenAI's API", () => {
       { ...batch, request_counts: { total: 1e300, completed: -3, failed: 0 } },
       /^progress +no lines yet$/m,
     ],
+    [
+      "show batch_1",
+      { ...batch, status: "constructor", x_batchd: { waiting: { reason: "__proto__", since: 1 } } },
+      /^batch_1 {2}constructor\n(?:.*\n)*why +waiting: __proto__$/m,
+    ],
     ["list", { data: [{ ...misshapen, x_batchd: extension }] }, /^batch_1 +in_progress/m],
     ["files list", { data: [{ id: "file-1", bytes: "2", filename: {} }] }, /^file-1 +-/m],
     ["files show file-1", { id: "file-1", purpose: [] }, /^id +file-1\n/],
