@@ -210,5 +210,6 @@ function cost(batch: BatchObject): Html {
 const batchLink = (root: string, id: string): Html =>
   html`<a class="id" href="${root}batches/${id}">${id}</a>`;
 
+/** The id of an input is a text of a client, as it is not looked up when the batch is made. */
 const fileLink = (root: string, id: string): Html =>
-  html`<a class="id" href="${root}web/v1/files/${id}/content" download>${id}</a>`;
+  html`<a class="id" href="${root}web/v1/files/${encodeURIComponent(id)}/content" download>${untrusted(id)}</a>`;

@@ -27,6 +27,9 @@ const file = new File([`${line}\n`], `${HOSTILE}.jsonl`);
 const fileId = (await service.openai.files.create({ file, purpose: "batch" })).id;
 const metadata = { [HOSTILE.slice(0, 64)]: HOSTILE };
 const { id: batchId } = await createBatch(service.openai, fileId, { metadata });
+/** Any text that begins so may be the id of an input. It is not looked up before the batch is there. */
+const FILE_ID = "file-/../../../../docs?\u202e\u2066\u200b\"'><script>window";
+const { id: otherId } = await createBatch(service.openai, FILE_ID);
 // The upstream refuses the key, and the batch waits.
 await vi.waitFor(
   async () =>
@@ -40,6 +43,7 @@ function paths(): string[] {
   return [
     "/",
     `/batches/${batchId}`,
+    `/batches/${otherId}`,
     "/files",
     `/new?file=${fileId}`,
     "/upstreams",
@@ -63,6 +67,17 @@ test("no page has them as anything but text", async () => {
   const page = await (await open(`/batches/${batchId}`)).text();
   expect(page).toContain("&lt;script&gt;window.hacked=1&lt;/script&gt;");
   expect(page).toContain("⟨U+202E⟩␛[2J");
+});
+
+test("the id of an input leads to no address but the one of a file", async () => {
+  const page = await (await open(`/batches/${otherId}`)).text();
+  const [, link = ""] = /href="([^"]*)" download>/.exec(page) ?? [];
+  const { pathname, search } = new URL(
+    link.replaceAll("&#39;", "'"),
+    `${service.url}/batches/${otherId}`,
+  );
+  expect(pathname).toBe(`/web/v1/files/${encodeURIComponent(FILE_ID)}/content`);
+  expect(search).toBe("");
 });
 
 test("a page that cannot be is no failure of the server", async () => {
