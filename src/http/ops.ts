@@ -15,22 +15,31 @@ export interface OpsDeps {
 export function mountOps(app: Hono<AppEnv>, { isReady, metrics, takeSnapshot }: OpsDeps): void {
   app.get("/health", (c) => answerJson(c, { status: "ok" }));
 
+  // Each look writes to the storage.
+  const ready = shared(() => isReady().catch(() => false));
   app.get("/ready", async (c) =>
-    (await isReady().catch(() => false))
+    (await ready())
       ? answerJson(c, { status: "ready" })
       : answerJson(c, { status: "unavailable" }, 503),
   );
 
-  // A scrape may take a second where there are many projects, so requests that come meanwhile get the same text.
-  let scraping: Promise<string> | null = null;
-  const scrape = async () => metrics.scrape(await takeSnapshot());
+  // A scrape may take a second where there are many projects.
+  const scrape = shared(async () => metrics.scrape(await takeSnapshot()));
   app.get("/metrics", async (c) => {
     if (!isAsWritten(c)) return c.notFound();
-    scraping ??= scrape().finally(() => {
-      scraping = null;
-    });
-    return c.body(await scraping, 200, { "content-type": metrics.contentType });
+    return c.body(await scrape(), 200, { "content-type": metrics.contentType });
   });
+}
+
+/** Anyone may ask, any number of times at once. Those who ask while there is a look under way get what it finds. */
+function shared<Found>(look: () => Promise<Found>): () => Promise<Found> {
+  let looking: Promise<Found> | null = null;
+  return () => {
+    looking ??= look().finally(() => {
+      looking = null;
+    });
+    return looking;
+  };
 }
 
 /**

@@ -1,5 +1,9 @@
+import { Hono } from "hono";
 import supertest from "supertest";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
+import type { AppEnv } from "../../src/http/context.ts";
+import { mountOps } from "../../src/http/ops.ts";
+import { Metrics } from "../../src/telemetry/metrics.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { rawRequest } from "../support/raw-http.ts";
 import {
@@ -150,6 +154,21 @@ describe("supervisors", () => {
     expect((await get("/health")).status).toBe(200);
     api.setReady(true);
   });
+});
+
+test("those who ask at once whether it may have traffic cost the storage one write", async () => {
+  const app = new Hono<AppEnv>();
+  const looked = Promise.withResolvers<boolean>();
+  const isReady = vi.fn(() => looked.promise);
+  const takeSnapshot = async () => ({ targets: [], openWork: null, nowMs: 0 });
+  mountOps(app, { isReady, takeSnapshot, metrics: new Metrics() });
+  const asked = Array.from({ length: 20 }, () => app.request("/ready"));
+  looked.resolve(true);
+  const answers = await Promise.all(asked);
+  expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
+  expect(isReady).toHaveBeenCalledTimes(1);
+  isReady.mockRejectedValue(new Error("away"));
+  expect((await app.request("/ready")).status).toBe(503);
 });
 
 describe("a fault of the server", () => {
