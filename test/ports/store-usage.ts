@@ -40,6 +40,15 @@ async function listed(store: Store, query: UsageQuery): Promise<ProjectUsage[]> 
 }
 
 export function testUsage(open: OpenStore): void {
+  test.each(["a\0", "a\ud800"])(
+    "a project whose name is no text has used nothing: %j",
+    async (project) => {
+      const { store } = await open();
+      const query = { project, fromDay: "2026-01-01", toDay: "2026-12-31" };
+      expect(await store.listUsage(query, null)).toEqual({ rows: [], next: null });
+    },
+  );
+
   test("usage is summed up by model, day and price, in the commit of its segment", async () => {
     const { store } = await open();
     const { batch } = await startBatch(store, ["llama"], { project: "a" });

@@ -1,5 +1,6 @@
 /** The list of usage, in words that both databases know. */
 import { parsePrice } from "../../batch/price.ts";
+import { readableText } from "../../contract/text.ts";
 import type { UsageCursor, UsagePage, UsageQuery } from "../usage.ts";
 import { type SQL, sql } from "./drizzle.ts";
 
@@ -26,7 +27,7 @@ export function selectUsage(
   after: UsageCursor | null,
 ): SQL {
   const { day, sequence } = after ?? { day: fromDay, sequence: 0 };
-  const isOfProject = project === null ? sql`true` : sql`project = ${project}`;
+  const isOfProject = project === null ? sql`true` : sql`project = ${readableText(project)}`;
   return sql`
     select project, model, day, price, sum(request_count) as request_count, sum(input_tokens) as input_tokens,
       sum(cached_tokens) as cached_tokens, sum(output_tokens) as output_tokens,
