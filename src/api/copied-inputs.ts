@@ -39,6 +39,8 @@ export interface CopiedInputsDeps {
   /** The places of those who read much, of which a copy takes one. */
   readonly places: Places;
   readonly clock: Pick<Clock, "after">;
+  /** The most bytes that the input of a batch may have. */
+  readonly maxFileBytes: () => number;
 }
 
 export class CopiedInputs {
@@ -53,7 +55,7 @@ export class CopiedInputs {
     { place, expiresAfterSeconds, origin, disconnected }: CopyRequest,
     receiptFor?: ReceiptFor<StoredFile>,
   ): Promise<StoredFile> {
-    const { files, locations, places, clock } = this.#deps;
+    const { files, locations, places, clock, maxFileBytes } = this.#deps;
     const path = checkedPath(place.path);
     const location = locations.find(project, place.location, "read");
     if (location === null) throw unknownLocation(place.location);
@@ -61,7 +63,7 @@ export class CopiedInputs {
     using tooLong = timeLimit(clock, MAX_COPY_MS, copyTookTooLong());
     const signal = AbortSignal.any([disconnected, tooLong.signal]);
     try {
-      await using opened = await location.open(path, { signal });
+      await using opened = await location.open(path, { signal, maxBytes: maxFileBytes() });
       const { revision } = opened;
       const incoming = {
         filename: path.slice(path.lastIndexOf("/") + 1),

@@ -18,7 +18,7 @@ export interface Location {
   readonly name: string;
   readonly kind: LocationKind;
   /** Opens one file. Throws a {@link LocationError}. */
-  open(path: LocationPath, options: LocationCall): Promise<LocationFile>;
+  open(path: LocationPath, options: OpenCall): Promise<LocationFile>;
   /**
    * Publishes the files of a parcel, whole or not at all. A repeated call for the same batch goes on, or finds what is
    * there. It never doubles anything. Throws a {@link LocationError}.
@@ -39,6 +39,11 @@ export interface NamedLocation extends Location {
 
 export interface LocationCall {
   readonly signal: AbortSignal;
+}
+
+export interface OpenCall extends LocationCall {
+  /** The most bytes that the caller takes. A place that has to copy a file before it is read copies no more. */
+  readonly maxBytes?: number;
 }
 
 export interface DeliveryCall extends LocationCall {

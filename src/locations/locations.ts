@@ -19,6 +19,7 @@ import {
   type LocationFile,
   type LocationKind,
   type NamedLocation,
+  type OpenCall,
   type Parcel,
 } from "./location.ts";
 import type { LocationPath } from "./location-path.ts";
@@ -180,7 +181,7 @@ class LazyLocation implements NamedLocation {
     this.#opened = lazy(open);
   }
 
-  async open(path: LocationPath, call: LocationCall): Promise<LocationFile> {
+  async open(path: LocationPath, call: OpenCall): Promise<LocationFile> {
     const file = await this.#use((location) => location.open(path, call));
     return {
       bytes: file.bytes,

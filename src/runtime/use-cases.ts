@@ -263,6 +263,7 @@ export function appDeps(
       clock,
       locations: parts.locations,
       places: results.places,
+      maxFileBytes: sizes.maxFileBytes,
     }),
     runs: new Runs({ store, batches, costsFor }),
     uploads: new Uploads({ ...storing, files }),

@@ -1,4 +1,5 @@
 /** Inputs that lie in a location of the operator. */
+import { randomBytes } from "node:crypto";
 import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
 import { join } from "node:path";
@@ -11,6 +12,7 @@ import { StoreUnavailable } from "../../src/store/failures.ts";
 import type { Store } from "../../src/store/store.ts";
 import { BUCKET, BucketLocations, MIB } from "../support/bucket-locations.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { TestRepository } from "../support/git-repository.ts";
 import { listening } from "../support/listening.ts";
 import { startS3Proxy } from "../support/s3-proxy.ts";
 import { hasS3Server, S3_KEYS } from "../support/s3-server.ts";
@@ -209,6 +211,39 @@ test("a batch whose commit was made, although the answer of the database was los
   const { status, body } = await create();
   expect(status).toBe(200);
   expect((await own.ended(body.id)).status).toBe("completed");
+});
+
+test("a file of a repository is fetched as far as an input may be long, and no further", async () => {
+  using repository = new TestRepository();
+  const lines = LINES.repeat(10_000);
+  repository.commit({
+    "long.jsonl": randomBytes(8_000_000).toString("base64"),
+    "fits.jsonl": lines.slice(0, LINES.length * Math.floor(1_000_000 / LINES.length)),
+    "short-as-a-pack.jsonl": lines,
+  });
+  const repo = { name: "repo", kind: "git", repository: repository.path, access: "read" };
+  await using own = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { limits: { max_file_bytes: 1_000_000 }, locations: [repo] },
+  });
+  const copy = async (path: string) => {
+    const input = { location: "repo", path };
+    const answer = await fetch(`${own.url}/v1/files`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ purpose: "batch", x_batchd: { input } }),
+    });
+    return [answer.status, await answer.text()];
+  };
+  expect(await copy("long.jsonl")).toEqual([
+    400,
+    expect.stringContaining("long.jsonl in repo has more than the 1000000 bytes that are taken"),
+  ]);
+  expect(await copy("short-as-a-pack.jsonl")).toEqual([
+    400,
+    expect.stringContaining("File is too large"),
+  ]);
+  expect((await copy("fits.jsonl"))[0]).toBe(200);
 });
 
 /** Starts a service with a location on an Oxen server that answers a request for a file so. */

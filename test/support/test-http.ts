@@ -183,6 +183,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
       clock,
       locations: { find: () => null },
       places: results.places,
+      maxFileBytes: sizes.maxFileBytes,
     }),
     runs: new Runs({ store, batches, costsFor: async () => new Map() }),
     uploads: new Uploads({

@@ -14,8 +14,12 @@ const MAX_OUTPUT_BYTES = 1024 * 1024;
 const MAX_COMPLAINT_BYTES = 16 * 1024;
 /** git holds a list of branches as a whole, and a server may send one without end. The contents of files are streamed. */
 const MAX_MEMORY_KIB = 1024 * 1024;
-/** The limit holds for each of the helpers of git, too. The shell becomes git. Arguments are words that it does not read. */
+/** Limits hold for each of the helpers of git, too. The shell becomes git. Arguments are words that it does not read. */
 const LIMITED = `ulimit -d ${MAX_MEMORY_KIB} 2>/dev/null; exec git "$@"`;
+/** The unit in which a shell limits the size of files. */
+const BLOCK_BYTES = 512;
+/** What git says of a helper that has written beyond the limit. */
+const TOO_LARGE = /died of signal 25|File too large/;
 /** The code of a shell that does not find the program. */
 const NOT_FOUND = 127;
 const NOT_STARTED = "git could not be started: no folder of the PATH has it";
@@ -33,6 +37,8 @@ export interface GitRun {
    * side. The time limit grows with them.
    */
   readonly silentBytes?: number;
+  /** The most bytes of each file that git writes. */
+  readonly maxFileBytes?: number;
   /** Writes the standard input. */
   readonly feed?: (input: Writable) => Promise<void>;
   readonly signal: AbortSignal;
@@ -133,14 +139,14 @@ export class Git {
     }
   }
 
-  #spawn({ args, folder, config }: GitRun) {
+  #spawn({ args, folder, config, maxFileBytes }: GitRun) {
     const { environment, sshCommand } = this.#options;
     const pairs = Object.entries({ ...CONFIG, ...config });
     const settings = pairs.flatMap(([key, value], i) => [
       [`GIT_CONFIG_KEY_${i}`, key],
       [`GIT_CONFIG_VALUE_${i}`, value],
     ]);
-    return spawn("/bin/sh", ["-c", LIMITED, "git", ...args], {
+    return spawn("/bin/sh", ["-c", limitOf(maxFileBytes) + LIMITED, "git", ...args], {
       cwd: folder,
       // With a group of its own, its helpers end with it.
       detached: true,
@@ -168,6 +174,15 @@ export class Git {
     });
   }
 }
+
+const limitOf = (maxFileBytes = Number.POSITIVE_INFINITY): string =>
+  maxFileBytes === Number.POSITIVE_INFINITY
+    ? ""
+    : `ulimit -f ${Math.ceil(maxFileBytes / BLOCK_BYTES)} 2>/dev/null; `;
+
+/** Whether git was ended at a limit for the size of its files. */
+export const isTooLarge = (error: unknown): boolean =>
+  error instanceof GitFailed && TOO_LARGE.test(error.complaint);
 
 type Source = NonNullable<GitRun["feed"]>;
 

@@ -12,15 +12,15 @@ import {
   type Delivered,
   type DeliveryCall,
   type Location,
-  type LocationCall,
   LocationError,
   type LocationFile,
+  type OpenCall,
   type Parcel,
   partsOf,
 } from "../location.ts";
 import type { LocationPath } from "../location-path.ts";
 import { gitError } from "./git-error.ts";
-import type { Git } from "./git-process.ts";
+import { type Git, isTooLarge } from "./git-process.ts";
 import { Repository, type RepositoryAddress } from "./repository.ts";
 import type { WorkFolders } from "./work-folders.ts";
 
@@ -58,7 +58,7 @@ export class GitLocation implements Location {
     this.#deps = deps;
   }
 
-  async open(path: LocationPath, { signal }: LocationCall): Promise<LocationFile> {
+  async open(path: LocationPath, { signal, maxBytes }: OpenCall): Promise<LocationFile> {
     const { folders } = this.#deps;
     const folder = await folders.make();
     const close = () => folder[Symbol.asyncDispose]();
@@ -71,11 +71,15 @@ export class GitLocation implements Location {
       if (!FILE_MODES.includes(entry.mode)) {
         throw new LocationError("refused", `${path} in ${this.name} is not a regular file`);
       }
-      const bytes = await repository.sizeOf(entry.id);
+      const bytes = await repository.sizeOf(entry.id, maxBytes);
       const content = this.#translatedContent(repository.contentOf(entry.id), path);
       return { bytes, revision: base, content, [Symbol.asyncDispose]: close };
     } catch (error) {
       await close();
+      if (isTooLarge(error)) {
+        const words = `${path} in ${this.name} has more than the ${maxBytes} bytes that are taken`;
+        throw new LocationError("refused", words);
+      }
       throw this.#translated(error, path);
     }
   }

@@ -46,6 +46,9 @@ const STREAMED =
 const REFS = "refs/batchd/";
 const NEW_COMMIT = "refs/batchd-new/commit";
 const SHA256_DIGITS = 64;
+/** What a pack may have beside the content of a file: compression makes random bytes a little longer. */
+const PACK_SHARE = 0.01;
+const PACK_BYTES = 64 * 1024;
 
 export class Repository {
   readonly #git: Git;
@@ -97,8 +100,10 @@ export class Repository {
     return { mode, type, id };
   }
 
-  async sizeOf(blob: string): Promise<number> {
-    return Number(await this.#run(["cat-file", "-s", blob]));
+  /** Fetches the content, of which git does not know the size before, up to so many bytes. */
+  async sizeOf(blob: string, maxBytes = Number.POSITIVE_INFINITY): Promise<number> {
+    const maxFileBytes = maxBytes + maxBytes * PACK_SHARE + PACK_BYTES;
+    return Number(await this.#git.run({ ...this.#given(["cat-file", "-s", blob]), maxFileBytes }));
   }
 
   contentOf(blob: string): AsyncIterable<Buffer> {
