@@ -84,8 +84,9 @@ async function finalize(
 async function publish(
   { lease, batch }: ClaimedBatch,
   results: Results,
-  { store, clock, log, announcementsFor, run }: FinalizerDeps & { readonly run: Run },
+  deps: FinalizerDeps & { readonly run: Run },
 ): Promise<boolean> {
+  const { store, clock, log, announcementsFor, storageWaits, run } = deps;
   const result = { ...results, announcements: announcementsFor(batch) };
   for (;;) {
     try {
@@ -96,6 +97,7 @@ async function publish(
     } catch (err) {
       if (!isPassing(err) || run.stop.aborted) throw err;
       log.error({ batch: batch.id, err }, "results.commit_failed");
+      storageWaits.noteStep(batch, err);
       await sleep(clock, COMMIT_RETRY_MS, run.stop);
     }
   }

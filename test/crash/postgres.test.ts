@@ -12,7 +12,7 @@ import { runCommand } from "../support/command.ts";
 import { endLeases } from "../support/end-leases.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { atTestEnd } from "../support/leftovers.ts";
-import { PASSWORD, startPostgres } from "../support/postgres.ts";
+import { PASSWORD, query, startPostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { serve } from "../support/serve.ts";
 import { chatLines, type ResultRow } from "../support/service.ts";
@@ -22,6 +22,10 @@ import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 const LINES = 600;
 
 const postgres = forAllTests(await startPostgres("the server on PostgreSQL"));
+
+interface Waiting {
+  readonly x_batchd?: { readonly waiting: { readonly reason: string } | null };
+}
 
 interface Setting {
   readonly dataDir: string;
@@ -84,6 +88,39 @@ async function connectionsIn(watcher: Client, condition: string): Promise<number
   return rowCount;
 }
 
+const A_FILE = { file: new File(["{}\n"], "input.jsonl"), purpose: "batch" } as const;
+
+/** Makes a user who may only read and change rows, and returns the URL of the database for it. */
+async function clerkOf(databaseUrl: string): Promise<string> {
+  const url = new URL(databaseUrl);
+  url.username = `clerk_of_${url.pathname.slice(1)}`;
+  await query(databaseUrl, `create role ${url.username} login password '${PASSWORD}'`);
+  const rights = "select, insert, update, delete on all tables in schema public";
+  await query(databaseUrl, `grant ${rights} to ${url.username}`);
+  atTestEnd(async () => {
+    await query(databaseUrl, `drop owned by ${url.username}`);
+    await query(databaseUrl, `drop role ${url.username}`);
+  });
+  return url.href;
+}
+
+/** Gives the database another name, which ends its connections. Returns what gives it its own one back. */
+async function rename(databaseUrl: string): Promise<() => Promise<unknown>> {
+  const server = new URL(databaseUrl);
+  const name = server.pathname.slice(1);
+  server.pathname = "/postgres";
+  await query(server.href, `alter database ${name} with allow_connections false`);
+  await query(
+    server.href,
+    `select pg_terminate_backend(pid, 10000) from pg_stat_activity where datname = '${name}'`,
+  );
+  await query(server.href, `alter database ${name} rename to ${name}_away`);
+  return async () => {
+    await query(server.href, `alter database ${name}_away rename to ${name}`);
+    await query(server.href, `alter database ${name} with allow_connections true`);
+  };
+}
+
 /** Every line has one row, with the answer to that line. */
 async function checkOutput(openai: OpenAI, id: string): Promise<void> {
   const batch = await openai.batches.retrieve(id);
@@ -143,6 +180,56 @@ describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
       expect(stderr).not.toContain(PASSWORD);
     },
   );
+
+  test("while its user may not write a table a batch keeps all answers and says that it waits; then it ends", async () => {
+    using folder = temporaryFolder("batchd-postgres-rights-");
+    await using upstream = await startUpstream();
+    const owned = await postgres!.createDatabase();
+    const databaseUrl = await clerkOf(owned);
+    const { server, openai } = await start({
+      dataDir: join(folder.path, "data"),
+      databaseUrl,
+      upstream,
+    });
+    const input = await openai.files.create({
+      file: new File([INPUT], "input.jsonl"),
+      purpose: "batch",
+    });
+    await query(owned, `revoke insert on files from ${new URL(databaseUrl).username}`);
+    const id = await create(openai, input.id);
+    const waiting = async () => {
+      const batch: object = await openai.batches.retrieve(id);
+      return (batch as Waiting).x_batchd?.waiting?.reason;
+    };
+    await expect.poll(waiting).toBe("storage_unavailable");
+    expect(await openai.files.create(A_FILE).catch(({ status }) => status)).toBe(503);
+    await query(owned, `grant insert on files to ${new URL(databaseUrl).username}`);
+    await server.batchEnded(id);
+    await checkOutput(openai, id);
+    const { stderr } = await server.kill("SIGTERM");
+    expect(stderr).toContain("permission denied for table files");
+  });
+
+  test("while its database has another name requests get a 503 and the batch waits; then it goes on", async () => {
+    using folder = temporaryFolder("batchd-postgres-renamed-");
+    await using upstream = await startUpstream();
+    const databaseUrl = await postgres!.createDatabase();
+    const { server, openai, url } = await start({
+      dataDir: join(folder.path, "data"),
+      databaseUrl,
+      upstream,
+    });
+    const id = await submit(openai);
+    await upstream.reachedLines(LINES / 3);
+    const back = await rename(databaseUrl);
+    const answer = await fetch(`${url}/v1/batches/${id}`);
+    expect([answer.status, answer.headers.get("retry-after")]).toEqual([503, "2"]);
+    await back();
+    await endLeases(databaseUrl);
+    await server.batchEnded(id);
+    await checkOutput(openai, id);
+    await server.kill("SIGTERM");
+  });
 
   test("a data folder and a database that do not belong together are not used, with files or without", async () => {
     using folder = temporaryFolder("batchd-postgres-folder-");
@@ -264,8 +351,7 @@ describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
         $$ begin perform pg_advisory_xact_lock_shared(42); return null; end $$;
       create trigger wait after insert on files for each row execute function wait();
       select pg_advisory_lock(42)`);
-    const upload = ({ openai }: Pick<typeof other, "openai">) =>
-      openai.files.create({ file: new File(["{}\n"], "input.jsonl"), purpose: "batch" });
+    const upload = ({ openai }: Pick<typeof other, "openai">) => openai.files.create(A_FILE);
     const lost = upload(stopped).catch(({ status }: { status: number }) => status);
     await expect.poll(() => connectionsIn(watcher, "wait_event = 'advisory'")).toBe(1);
     stopped.server.signal("SIGSTOP");

@@ -5,11 +5,16 @@ import { DatabaseError, DrizzleQueryError } from "./drizzle.ts";
 const IN_THE_WAY = /^(?:40001|40P01)$/;
 /**
  * Codes of lost connections, missing resources, shutdowns, failures of the disk, failovers (a standby takes no writes),
- * refused logins, canceled statements, and transactions that were ended because they did nothing or took too long. `XX001`
+ * canceled statements, and transactions that were ended because they did nothing or took too long. `XX001`
  * and `XX002` are damage that the server has found in its own files, which is no fault of any batch. `XX000` is any other
  * internal error, which the statement of one batch may cause each time.
  */
-const AWAY = /^(?:08|53|57|58|28)|^(?:25006|25P03|25P04|55P03|XX001|XX002)$/;
+const AWAY = /^(?:08|53|57|58)|^(?:25006|25P03|25P04|55P03|XX001|XX002)$/;
+/**
+ * Codes of refused logins, databases that are missing or closed, and tables that are missing or that the user may not
+ * use. An operator has to mend them, and no batch is at fault.
+ */
+const MISCONFIGURED = /^(?:28|3D|3F)|^(?:42501|42P01|55000)$/;
 const CONSTRAINT = /^23/;
 /** Codes of answers that end the connection. The word for it (`FATAL`) is in the language of the server. */
 const FATAL = /^(?:08|28|57P|25P03|25P04|53300|3D000)/;
@@ -59,13 +64,11 @@ export const isStandby = (cause: unknown): boolean => isAnswer(cause) && codeOf(
 export const isUnavailable = (cause: unknown): boolean =>
   hasNoConnection(cause) ||
   cause instanceof StandbyFound ||
-  (isAnswer(cause) && (isInTheWay(cause) || AWAY.test(codeOf(cause))));
-
-const isInTheWay = (cause: unknown): boolean => IN_THE_WAY.test(codeOf(cause));
+  (isAnswer(cause) && [IN_THE_WAY, AWAY, MISCONFIGURED].some((codes) => codes.test(codeOf(cause))));
 
 /** Returns whether the next attempt may succeed within a second. */
 export const isPassing = (cause: unknown): boolean =>
-  isUnavailable(cause) && !/^28/.test(codeOf(cause));
+  isUnavailable(cause) && !MISCONFIGURED.test(codeOf(cause));
 
 export const isForbidden = (cause: unknown): boolean =>
   isAnswer(cause) && CONSTRAINT.test(codeOf(cause));
