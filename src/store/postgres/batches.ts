@@ -37,7 +37,7 @@ async function assertRoom(db: Db, project: string, limit: number | null): Promis
 
 type Row = typeof batches.$inferSelect;
 
-const readBatches = (db: Db, condition: SQL | undefined, limit: number): PromiseLike<Row[]> =>
+const readBatches = (db: Db, condition: SQL | undefined, limit: number): Promise<Row[]> =>
   db
     .select()
     .from(batches)
@@ -167,9 +167,9 @@ export class PostgresBatches {
       before = place;
     }
     if (filter === undefined) {
-      const rows = await this.#db.read(async (db) => {
+      const rows = await this.#db.read((db) => {
         const next = shownBefore(db, { project, before }, limit + 1);
-        return await readBatches(db, inArray(batches.sequence, next), limit + 1);
+        return readBatches(db, inArray(batches.sequence, next), limit + 1);
       });
       return pageOf(rows, limit, batchFromRow);
     }
