@@ -107,10 +107,14 @@ export class Idempotency {
       });
       return { json: answer ?? present(made), isReplayed: false };
     } catch (error) {
-      await store.releaseIdempotencyKeyIfHeld(project, key, owner).catch((err: unknown) => {
+      const release = store.releaseIdempotencyKeyIfHeld(project, key, owner);
+      const isHeld = await release.catch((err: unknown) => {
         log.warn({ project, err }, "idempotency_key.left_behind");
+        return true;
       });
-      throw error instanceof IdempotencyKeyLost ? keyInUse(key) : error;
+      // A repetition has the key, or its answer. That answer counts for this request, too, and no refusal.
+      const isOvertaken = !isHeld && error instanceof PublicError;
+      throw isOvertaken || error instanceof IdempotencyKeyLost ? keyInUse(key) : error;
     } finally {
       ended.abort();
     }

@@ -3,9 +3,11 @@ import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
 import type { ServerResponse } from "node:http";
 import { describe, expect, test } from "vitest";
+import { CLAIM_MS } from "../../src/api/idempotency.ts";
 import { UploadObject } from "../../src/contract/upload.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { RawConnection } from "../support/raw-http.ts";
+import { type Replica, startReplicas } from "../support/replicas.ts";
 import { startTestApi, type Wire, wireOf } from "../support/test-http.ts";
 import { CONTENT, refusal, UploadClient } from "../support/upload-client.ts";
 
@@ -199,4 +201,24 @@ describe("a completion that waits for another one of its upload", () => {
     api.blobs.join = join;
     expect((await uploads.complete(id, parts)).status).toBe(200);
   });
+});
+
+test("a completion that loses its key to its repetition at another replica leads its client to the answer of that one", async () => {
+  await using replicas = await startReplicas();
+  const { a, b } = replicas;
+  const { uploads } = a.service.openai;
+  const fields = { filename: "f", purpose: "user_data", bytes: 1, mime_type: "a/b" } as const;
+  const { id } = await uploads.create(fields);
+  const part_ids = [(await uploads.parts.create(id, { data: new File(["a"], "p") })).id];
+  const headers = { "Idempotency-Key": "once" };
+  const completeAt = ({ service }: Replica) =>
+    service.openai.uploads.complete(id, { part_ids }, { headers });
+  a.blobs.puts.close("files/");
+  const first = completeAt(a).catch((error: unknown) => error);
+  await a.blobs.puts.reached();
+  b.clock.advance(CLAIM_MS + 1);
+  const completed = await completeAt(b);
+  a.blobs.puts.open();
+  expect(await first).toMatchObject({ status: 409, code: "idempotency_key_in_use" });
+  expect(await completeAt(a)).toEqual(completed);
 });
