@@ -70,13 +70,17 @@ const TYPES = {
   js: "text/javascript; charset=utf-8",
 } as const;
 
-/** The files by name. Each is read at its first request. */
-const ASSETS: Readonly<Record<string, () => Promise<string | null>>> = {
+/**
+ * The files by name. Each is read at its first request. They are bytes, because a connection whose client reads nothing keeps a
+ * copy of a text, and there may be thousands: the code has 1.7 MB.
+ */
+const ASSETS: Readonly<Record<string, () => Promise<Bytes | null>>> = {
   [STYLES]: lazy(async () => swaggerFile(STYLES)),
   [CODE]: lazy(async () => swaggerFile(CODE)),
-  "page.css": async () => PAGE_STYLES,
-  "page.js": async () => PAGE_CODE,
+  "page.css": lazy(async () => Buffer.from(PAGE_STYLES)),
+  "page.js": lazy(async () => Buffer.from(PAGE_CODE)),
 };
+type Bytes = Buffer<ArrayBuffer>;
 
 export function mountDocs(app: Hono<AppEnv>): void {
   const document = lazy(makeDocument);
@@ -93,27 +97,27 @@ export function mountDocs(app: Hono<AppEnv>): void {
 
   app.get("/docs/:asset", async (c) => {
     const name = c.req.param("asset");
-    const text = Object.hasOwn(ASSETS, name) ? ((await ASSETS[name]?.()) ?? null) : null;
-    if (text === null) throw new PublicError("not_found", `Invalid URL (GET /docs/${name})`);
+    const bytes = Object.hasOwn(ASSETS, name) ? ((await ASSETS[name]?.()) ?? null) : null;
+    if (bytes === null) throw new PublicError("not_found", `Invalid URL (GET /docs/${name})`);
     const type = name.endsWith(".css") ? TYPES.css : TYPES.js;
-    return c.body(text, 200, { "content-type": type, "x-content-type-options": "nosniff" });
+    return c.body(bytes, 200, { "content-type": type, "x-content-type-options": "nosniff" });
   });
 }
 
 /** Makes the document. The import waits for the first request, because it would slow every start. */
-async function makeDocument(): Promise<string> {
+async function makeDocument(): Promise<Bytes> {
   const { openApiYaml } = await import("../contract/openapi.ts");
-  return openApiYaml();
+  return Buffer.from(openApiYaml());
 }
 
 /**
  * Returns null when neither the build nor the package has the file. The page then gives the address of the document.
  */
-function swaggerFile(name: (typeof SWAGGER_FILES)[number]): string | null {
+function swaggerFile(name: (typeof SWAGGER_FILES)[number]): Bytes | null {
   const built = new URL(`${BUILT_FOLDER}${name}`, import.meta.url);
-  if (existsSync(built)) return readFileSync(built, "utf8");
+  if (existsSync(built)) return readFileSync(built);
   try {
-    return readFileSync(new URL(name, swaggerFolder()), "utf8");
+    return readFileSync(new URL(name, swaggerFolder()));
   } catch {
     return null;
   }

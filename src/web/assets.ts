@@ -53,10 +53,13 @@ export const isLibrary = (name: string): boolean => name in OF_PACKAGES;
 
 interface Asset {
   readonly type: string;
-  readonly bytes: Buffer;
-  readonly gzip: Buffer;
-  readonly brotli: Buffer;
+  readonly bytes: Bytes;
+  readonly gzip: Bytes;
+  readonly brotli: Bytes;
 }
+
+/** All connections send the same bytes, as any number of clients may read nothing. */
+type Bytes = Buffer<ArrayBuffer>;
 
 interface Assets {
   readonly version: string;
@@ -88,7 +91,7 @@ function load(): Assets {
 }
 
 const BROTLI = { params: { [constants.BROTLI_PARAM_QUALITY]: 6 } };
-const compressed = (bytes: Buffer) => ({
+const compressed = (bytes: Bytes) => ({
   gzip: gzipSync(bytes),
   brotli: brotliCompressSync(bytes, BROTLI),
 });
@@ -113,7 +116,7 @@ export function mountAssets(app: Hono<AppEnv>): void {
       : accepted.includes("gzip")
         ? ["gzip", asset.gzip]
         : [null, asset.bytes];
-    return c.body(new Uint8Array(bytes), 200, {
+    return c.body(bytes, 200, {
       "content-type": asset.type,
       // A replica of another version must not fill the cache under an address of this one.
       "cache-control": asked === version ? FOR_EVER : "no-store",

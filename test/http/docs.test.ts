@@ -1,4 +1,5 @@
-import { describe, expect, test } from "vitest";
+import { ServerResponse } from "node:http";
+import { describe, expect, test, vi } from "vitest";
 import { parse } from "yaml";
 import packageJson from "../../package.json" with { type: "json" };
 import { openApiYaml } from "../../src/contract/openapi.ts";
@@ -30,6 +31,17 @@ test("the server serves its own document, and asks for no key", async () => {
   const { status, type, text } = await read("/openapi.yaml");
   expect([status, type]).toEqual([200, "application/yaml; charset=utf-8"]);
   expect(text).toBe(openApiYaml());
+});
+
+test("clients that read nothing of a large file share its bytes", async () => {
+  const end = vi.spyOn(ServerResponse.prototype, "end");
+  for (const path of ["/openapi.yaml", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"]) {
+    end.mockClear();
+    await Promise.all([read(path), read(path)]);
+    const [[one] = [], [other] = []] = end.mock.calls;
+    expect([path, Buffer.isBuffer(one), one === other]).toEqual([path, true, true]);
+  }
+  end.mockRestore();
 });
 
 describe("the page for people", () => {
