@@ -236,6 +236,25 @@ describe("a model server holds up nothing, and takes no memory, with", () => {
   });
 });
 
+test(
+  "requests without a key hold up nothing, whatever they send in place of one",
+  AGAIN,
+  async () => {
+    const dataDir = await mkdtemp(join(folder, "data-"));
+    const keys = [{ name: "a", key: "key-of-a-0123456789" }];
+    await using watched = await startWatched(dataDir, [], { auth: { keys } });
+    const longestTurnMs = await watched.watch();
+    for (const text of [`${":".repeat(11_900)}\n`, ":".repeat(11_900), `${" ".repeat(11_900)}:`]) {
+      const credentials = Buffer.from(text).toString("base64");
+      for (const authorization of [`Basic ${credentials}`, `Bearer ${text.trim() || "x"}`]) {
+        const { status } = await fetch(`${watched.url}/v1/files`, { headers: { authorization } });
+        expect(status).toBe(401);
+      }
+    }
+    expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+  },
+);
+
 test("receivers of webhooks hold up nothing with heads without end", AGAIN, async () => {
   const COUNT = 32;
   const answered = Array.from({ length: 2 * COUNT }, () => Promise.withResolvers<void>());

@@ -20,8 +20,14 @@ function keyIn(c: AppContext): string {
   const [, scheme, credentials = ""] =
     AUTHORIZATION.exec(c.req.header("authorization") ?? "") ?? [];
   if (scheme?.toLowerCase() === "bearer") return credentials.trim();
-  const [, password = ""] = /:(.*)$/.exec(Buffer.from(credentials, "base64").toString()) ?? [];
-  return (c.req.header("api-key") || password).trim();
+  return (c.req.header("api-key") || passwordIn(credentials)).trim();
+}
+
+/** Returns what stands behind the first colon. A pattern that looks for the end from each colon takes 0.2 s for 12,000 of them. */
+function passwordIn(credentials: string): string {
+  const text = Buffer.from(credentials, "base64").toString();
+  const colonAt = text.indexOf(":");
+  return colonAt === -1 ? "" : text.slice(colonAt + 1);
 }
 
 /** Masks a key. Its owner can recognise the rest, and no one can use it. */
