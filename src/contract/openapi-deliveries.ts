@@ -52,7 +52,7 @@ export const DELIVERY_PATHS: ZodOpenApiPathsObject = {
       operationId: "createDelivery",
       summary: "Deliver the results of a batch",
       description:
-        "Takes the results of an ended batch to a location of the server, or to an S3 bucket with credentials of your own. Any number of times; to one place, one after the other.",
+        "Takes the results of an ended batch to a location of the server, or to an S3 bucket with credentials of your own, for which the key needs the scope `read`, too. Any number of times; to one place, one after the other.",
       requestParams: { path: z.object(batchId), header: IdempotencyHeader },
       requestBody: jsonBody(CreateDelivery, {
         location: "lake",
