@@ -14,6 +14,9 @@ export class AddressRefused extends Error {
   override readonly name = "AddressRefused";
 }
 
+/** The addresses that a refusal names. A name may have thousands, and each attempt is a line in the log. */
+const MAX_NAMED = 3;
+
 interface GuardOptions {
   readonly setting: string;
   readonly resolve?: Resolve;
@@ -68,7 +71,11 @@ export class AddressGuard {
   };
 
   #refusal(host: string, addresses: readonly string[]): AddressRefused {
-    const found = addresses.map((address) => `${address} (${rangeOf(address)})`).join(", ");
+    const named = addresses
+      .slice(0, MAX_NAMED)
+      .map((address) => `${address} (${rangeOf(address)})`);
+    const moreCount = addresses.length - named.length;
+    const found = named.join(", ") + (moreCount > 0 ? ` and ${moreCount} more` : "");
     const others = found === "" ? "" : `, only ${found}`;
     return new AddressRefused(
       `${host} has no public address${others}, and is not in ${this.#setting}`,

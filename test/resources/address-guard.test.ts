@@ -92,6 +92,14 @@ test("of the addresses of a name only the public ones are tried", async () => {
   expect(await looked(guard, "hook.example")).toEqual(["8.8.8.8", "2606:4700::1111"]);
 });
 
+test("a refusal stays short for a name with thousands of addresses", async () => {
+  const addresses = Array.from({ length: 4_000 }, (_, at) => `10.0.${at >> 8}.${at & 255}`);
+  const guard = new AddressGuard([], { setting, resolve: leadsTo(...addresses) });
+  await expect(looked(guard, "hook.example")).rejects.toThrow(
+    "only 10.0.0.0 (private), 10.0.0.1 (private), 10.0.0.2 (private) and 3997 more, and is not in",
+  );
+});
+
 test("a name that led to a public address is checked again the next time", async () => {
   const answers = [["8.8.8.8"], ["10.0.0.1"]];
   const guard = new AddressGuard([], {
