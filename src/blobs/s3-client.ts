@@ -93,7 +93,9 @@ export function openS3Client(options: S3ClientOptions, onRequest: OnS3Request): 
     ...(credentials !== undefined && { credentials: credentialsOf(credentials) }),
   };
   const client = new S3Client(config);
+  // The step that is added last is the inner one.
   countRequests(client, onRequest);
+  refuseOtherAnswers(client);
   return client;
 }
 
@@ -113,6 +115,32 @@ function countRequests({ middlewareStack }: S3Client, onRequest: OnS3Request): v
         }
       },
     { name: "countRequests", step: "deserialize", priority: "high" },
+  );
+}
+
+const WRITES = new Set(["PutObjectCommand", "UploadPartCommand", "CompleteMultipartUploadCommand"]);
+
+/** The error for an answer that some other server has given in the place of the bucket. */
+class NotFromBucket extends Error {
+  override readonly name = "NotFromBucket";
+}
+
+/**
+ * A proxy may answer 200 with a page of its own while the bucket is away. What a bucket has stored has a tag, so a write
+ * that was answered without one has stored nothing.
+ */
+function refuseOtherAnswers({ middlewareStack }: S3Client): void {
+  middlewareStack.add(
+    (next, { commandName = "" }) =>
+      async (args) => {
+        const result = await next(args);
+        const { ETag } = result.output as { readonly ETag?: string };
+        if (WRITES.has(commandName) && ETag === undefined) {
+          throw new NotFromBucket("what was written has no ETag, so it is not stored");
+        }
+        return result;
+      },
+    { name: "refuseOtherAnswers", step: "deserialize", priority: "high" },
   );
 }
 

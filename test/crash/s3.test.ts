@@ -90,7 +90,7 @@ async function expectUnavailable(running: Running, fileId: string): Promise<void
 }
 
 async function outage(
-  kind: "slow_down" | "silent",
+  kind: "slow_down" | "silent" | "page_found",
   { proxy, running, fileId }: { proxy: S3Proxy; running: Running; fileId: string },
 ): Promise<void> {
   proxy.trouble = { kind };
@@ -161,6 +161,20 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     proxy.trouble = { kind: "far", delayMs: 100 };
     await expectEveryLineOnce(running, id);
     await running.batchd.kill("SIGTERM");
+  });
+
+  test("are never taken for stored because of a page that a proxy shows in the place of the bucket", async () => {
+    using dir = temporaryFolder("batchd-s3-");
+    await using upstream = await startUpstream();
+    await using proxy = await startS3Proxy(server.url);
+    const storage = server.storage({ prefix: newPrefix(), endpoint: proxy.url });
+    const running = await start({ folder: dir.path, upstreamUrl: upstream.url, storage });
+    const { id, input_file_id: inputId } = await submit(running);
+    await upstream.reached(LINES / 6);
+    await outage("page_found", { proxy, running, fileId: inputId });
+    await expectEveryLineOnce(running, id);
+    const { stderr } = await running.batchd.kill("SIGTERM");
+    expect(stderr).toContain("S3: NotFromBucket: what was written has no ETag");
   });
 
   test("are not taken for garbage by a server without their database", async () => {

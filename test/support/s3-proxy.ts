@@ -35,6 +35,8 @@ export type Trouble =
   | { readonly kind: "trickle"; readonly beforeByte: () => void }
   /** Answers reads of objects with a page of 404, as a proxy does whose server is away. */
   | { readonly kind: "page_not_found" }
+  /** Answers everything with a page and 200, as a proxy does that shows one in the place of its server. */
+  | { readonly kind: "page_found" }
   /** Answers so many reads of such objects that there is none, as a bucket does whose copies are behind. */
   | { readonly kind: "behind"; readonly path: RegExp; readonly times: number }
   /** Answers each request for a list with the same page, and says that there are more. */
@@ -97,6 +99,9 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     else if (current?.kind === "slow_down") slowDown(asked, answer);
     else if (current?.kind === "page_not_found" && asked.method === "GET") {
       answer.writeHead(404, { "content-type": "text/html" }).end("<html>404 Not Found</html>");
+    } else if (current?.kind === "page_found") {
+      asked.resume();
+      answer.writeHead(200, { "content-type": "text/html" }).end("<html>We are back soon</html>");
     } else if (current?.kind === "same_page" && isMatch(asked, LIST)) {
       answer.writeHead(200, { "content-type": "application/xml" }).end(SAME_PAGE);
     } else if (current?.kind === "no_copy" && "x-amz-copy-source" in asked.headers) {
