@@ -71,6 +71,7 @@ async function workThrough(chunkRun: ChunkRun, trace: ChunkTrace, deps: ChunkRun
     lease: claimed.lease,
     labels: { model: claimed.chunk.model, project: claimed.batch.project },
     onLeaseLost: () => run.loseLease(),
+    onWrite: (succeeded) => run.watch.journalWrote(succeeded),
     abort: run.abort,
   });
   const { unanswered, unserved } = await sendLines(chunkRun, { journal, trace }, deps);

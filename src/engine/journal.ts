@@ -58,6 +58,8 @@ export interface JournalOptions {
   readonly onLeaseLost: () => void;
   /** The journals that cannot be written at the moment: while there is one, no chunk is started. */
   readonly failingJournals: Set<Journal>;
+  /** The callback for a write that has succeeded, or has failed and is repeated. */
+  readonly onWrite: (succeeded: boolean) => void;
   /** The signal that ends a failing flush. Its lines will be sent again. */
   readonly abort: AbortSignal;
 }
@@ -203,11 +205,12 @@ export class Journal {
   /** Repeats the write until it works, the lease is lost, the store refuses it, or the run is over. */
   async #persist(write: () => Promise<boolean>): Promise<boolean> {
     const { clock, log, metrics, lease, limits } = this.#options;
-    const { abort, onLeaseLost, failingJournals } = this.#options;
+    const { abort, onLeaseLost, onWrite, failingJournals } = this.#options;
     while (!this.#isOver) {
       try {
         const isWritten = await write();
         failingJournals.delete(this);
+        onWrite(true);
         if (isWritten) return true;
         this.#isOver = true;
         onLeaseLost();
@@ -218,6 +221,7 @@ export class Journal {
           break;
         }
         failingJournals.add(this);
+        onWrite(false);
         metrics.journalWriteFailed();
         log.error({ batch: lease.batchId, chunk: lease.chunkNumber, err }, "journal.write_failed");
         // Records are gone from here on: closing the chunk now would lose their lines.

@@ -9,6 +9,7 @@ import type { Clock } from "../clock.ts";
 import type { WaitingReason } from "../contract/batch-extension.ts";
 import type { ChunkLease } from "../store/leases.ts";
 import type { LineWatch, Unavailability } from "../upstream/upstream.ts";
+import { UNWRITABLE } from "./dispatch/waiting.ts";
 import { isPassing } from "./failure.ts";
 
 /** A chunk counts as stalled when no attempt was under way from one look to the next. */
@@ -31,6 +32,7 @@ export class RunWatch implements LineWatch {
   #failure: Unavailability | null = null;
   #endedAtLastLook = -1;
   #hasLines = true;
+  #canWrite = true;
   /** The reason as of the last look; null when a line was under way. */
   wait: Wait | null = null;
 
@@ -56,14 +58,21 @@ export class RunWatch implements LineWatch {
     this.#hasLines = false;
   }
 
+  /** Takes note of a write of answers that has succeeded, or has failed and is repeated. */
+  journalWrote(succeeded: boolean): void {
+    this.#canWrite = succeeded;
+  }
+
   look(): void {
-    const isIdle = this.#hasLines && this.#begunCount === this.#endedCount;
+    const isWaiting = this.#hasLines || !this.#canWrite;
+    const isIdle = isWaiting && this.#begunCount === this.#endedCount;
     // If none has ended meanwhile, none was under way at the last look, and none has begun.
     this.wait = isIdle && this.#endedCount === this.#endedAtLastLook ? this.#reason() : null;
     this.#endedAtLastLook = this.#endedCount;
   }
 
   #reason(): Wait {
+    if (!this.#canWrite) return UNWRITABLE;
     if (this.#retryCount === 0 || this.#failure === null) return NO_ROOM;
     const { reason, upstreamError } = this.#failure;
     return { reason: reason === "no_room" ? reason : "retrying", upstreamError };

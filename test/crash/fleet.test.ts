@@ -1,5 +1,7 @@
 /** API servers and workers on one PostgreSQL: the roles, the death of a worker, and the return of one that was stopped. */
 import { describe, expect, test } from "vitest";
+import type { BatchObject } from "../../src/contract/batch.ts";
+import { submitLines } from "../support/batches.ts";
 import { endJournals } from "../support/end-leases.ts";
 import {
   answeredLines,
@@ -14,8 +16,9 @@ import {
 import { forAllTests } from "../support/for-all-tests.ts";
 import { query, sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
-import { hasS3Server, startS3Server } from "../support/s3-server.ts";
-import { chatLine } from "../support/service.ts";
+import { startS3Proxy } from "../support/s3-proxy.ts";
+import { hasS3Server, newPrefix, startS3Server } from "../support/s3-server.ts";
+import { chatLine, chatLines } from "../support/service.ts";
 
 /** They are two chunks, of which each worker takes one. */
 const LINES = 700;
@@ -100,6 +103,38 @@ describe.skipIf(postgres === null)("a fleet", () => {
     const next = await submit(api, LINES);
     await expectEveryLineOnce(api, next, LINES);
   });
+
+  test.skipIf(s3 === null)(
+    "says that answers cannot be written while one of its workers alone has lost the bucket",
+    async () => {
+      await using proxy = await startS3Proxy(s3!.url);
+      // biome-ignore lint/suspicious/noTemplateCurlyInString: batchd puts the variable in
+      const storage = s3!.storage({ prefix: newPrefix(), endpoint: "${BUCKET_URL}" });
+      const databaseUrl = await postgres!.createDatabase();
+      await using fleet = new Fleet({ databaseUrl, storage });
+      const direct = { env: { BUCKET_URL: s3!.url } };
+      const api = await fleet.api(direct);
+      const lonely = await fleet.worker({
+        env: { BUCKET_URL: proxy.url },
+        fields: { models: ["test-model"] },
+      });
+      lonely.upstream.hold();
+      const id = await submit(api, LINES / 7);
+      await lonely.upstream.reached(1);
+      await fleet.worker(direct);
+      // No other worker takes these lines, so all know of it when they have ended.
+      const others = chatLines(3).map((line) => line.replace("test-model", "other"));
+      await completed(api, (await submitLines(api.openai, others)).id);
+      proxy.trouble = { kind: "reset" };
+      lonely.upstream.release();
+      await eventually("why it waits", async () => {
+        const batch: object = await api.openai.batches.retrieve(id);
+        return (batch as BatchObject).x_batchd.waiting?.reason;
+      }).toBe("journal_not_writable");
+      proxy.trouble = null;
+      await expectEveryLineOnce(api, id, LINES / 7);
+    },
+  );
 
   test("honours one Idempotency-Key at all its API servers", async () => {
     await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });

@@ -45,4 +45,4 @@ function waitAt(
   );
 }
 
-const UNWRITABLE: Wait = { reason: "journal_not_writable", upstreamError: null };
+export const UNWRITABLE: Wait = { reason: "journal_not_writable", upstreamError: null };
