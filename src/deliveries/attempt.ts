@@ -39,7 +39,7 @@ export async function attempt(
 ): Promise<AttemptEnd> {
   try {
     const { batch, delivery, credentials } = claimed;
-    const location = await placeOf({ project: batch.project, delivery, credentials }, deps);
+    using location = await placeOf({ project: batch.project, delivery, credentials }, deps);
     const { placeId } = location;
     const save = (saved: string) => saveProgress(leftText({ placeId, saved }));
     const left = parseLeft(claimed.progress);

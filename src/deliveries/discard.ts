@@ -30,7 +30,7 @@ export async function discardLeft(
   using timeout = timeLimit(clock, DISCARD_MS, new Stalled());
   try {
     const asked = { project: batch.project, delivery, credentials };
-    const place = await placeOf(asked, { clientBuckets, findLocation });
+    using place = await placeOf(asked, { clientBuckets, findLocation });
     await place.discard(saved, { signal: timeout.signal });
   } catch (error) {
     const reason = error instanceof LocationError ? error.message : nameOf(error);

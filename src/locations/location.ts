@@ -29,10 +29,15 @@ export interface Location {
    * text that {@link DeliveryProgress.save} got.
    */
   discard(saved: string, options: LocationCall): Promise<void>;
+  /** Closes idle connections, if an adapter keeps any. No call may follow. */
+  close?(): void;
 }
 
-/** A location that has a name, in the configuration or for a client. The name may be given to another place later. */
-export interface NamedLocation extends Location {
+/**
+ * A location that has a name, in the configuration or for a client. The name may be given to another place later. Callers
+ * dispose of it after their calls.
+ */
+export interface NamedLocation extends Location, Disposable {
   /** Tells the place from others that get the same name. */
   readonly placeId: string;
 }

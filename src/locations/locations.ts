@@ -80,9 +80,8 @@ export class Locations {
   #lazy(config: LocationConfig): NamedLocation {
     const redact = (text: string) => this.#redactor.text(text);
     const { name, kind } = config;
-    return new LazyLocation({ name, kind, placeId: placeIdOf(config) }, redact, () =>
-      openLocation(config, this.#deps),
-    );
+    const id = { name, kind, placeId: placeIdOf(config), isShared: true };
+    return new LazyLocation(id, redact, () => openLocation(config, this.#deps));
   }
 
   /** Returns the bucket of a client, which names it and brings its credentials. Addresses pass the check. */
@@ -93,8 +92,9 @@ export class Locations {
       secretAccessKey,
       ...(sessionToken === null ? [] : [sessionToken]),
     ]);
+    const name = `s3://${bucket.bucket}`;
     // It stays the same for all attempts of its delivery.
-    const id = { name: `s3://${bucket.bucket}`, kind: "s3", placeId: "client" } as const;
+    const id = { name, kind: "s3", placeId: "client", isShared: false } as const;
     return new LazyLocation(
       id,
       (text) => redactor.text(text),
@@ -155,6 +155,11 @@ async function openLocation(config: LocationConfig, deps: LocationsDeps): Promis
   }
 }
 
+interface LazyLocationId extends Pick<NamedLocation, "name" | "kind" | "placeId"> {
+  /** Whether it stays open for later calls, as those of the configuration do. */
+  readonly isShared: boolean;
+}
+
 /** The longest message of a failure. A path of a client fits. */
 const MAX_MESSAGE = 1_200;
 
@@ -166,17 +171,20 @@ class LazyLocation implements NamedLocation {
   readonly name: string;
   readonly kind: LocationKind;
   readonly placeId: string;
+  readonly #isShared: boolean;
   readonly #redact: (text: string) => string;
   readonly #opened: () => Promise<Location>;
+  #location: Location | null = null;
 
   constructor(
-    { name, kind, placeId }: Pick<NamedLocation, "name" | "kind" | "placeId">,
+    { name, kind, placeId, isShared }: LazyLocationId,
     redact: (text: string) => string,
     open: () => Promise<Location>,
   ) {
     this.name = name;
     this.kind = kind;
     this.placeId = placeId;
+    this.#isShared = isShared;
     this.#redact = redact;
     this.#opened = lazy(open);
   }
@@ -199,9 +207,15 @@ class LazyLocation implements NamedLocation {
     return this.#use((location) => location.discard(saved, call));
   }
 
+  /** The server at the other end may never close a connection, and a client may open any number of them. */
+  [Symbol.dispose](): void {
+    if (!this.#isShared) this.#location?.close?.();
+  }
+
   async #use<T>(act: (location: Location) => Promise<T>): Promise<T> {
     try {
-      return await act(await this.#opened());
+      this.#location = await this.#opened();
+      return await act(this.#location);
     } catch (error) {
       throw this.#redacted(error);
     }

@@ -1,6 +1,7 @@
 /** Deliveries to buckets of clients: a real S3 server, and no trace of the credentials anywhere. */
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { createServer } from "node:http";
+import { connect, createServer as createNetServer, type Socket } from "node:net";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -96,6 +97,28 @@ describe.skipIf(!hasS3Server())("with credentials of the client", () => {
     expect(existsSync(join(delivered, "run.json"))).toBe(true);
     expect(sealedIn(service, id)).toBeNull();
     assertNoSecret(service, answer.text);
+  });
+
+  test("the server of a bucket keeps no connection open behind its delivery, or behind a failed attempt", async () => {
+    const open = new Set<Socket>();
+    const proxy = createNetServer((client) => {
+      open.add(client);
+      const server = connect(Number(new URL(s3.url).port), "127.0.0.1");
+      client.on("error", () => {}).on("close", () => open.delete(client));
+      server.on("error", () => {});
+      client.pipe(server).pipe(client);
+    });
+    const endpoint = `http://127.0.0.1:${await listening(proxy)}`;
+    const path = `/batches/${batchId}/deliveries`;
+    const made = [
+      [{ ...bucketAt(endpoint), prefix: "closed/" }, "delivery.delivered"],
+      [{ ...bucketAt(endpoint), bucket: "no-such-bucket" }, "delivery.given_up"],
+    ] as const;
+    for (const [asked, end] of made) {
+      const { id } = JSON.parse((await post(service, path, asked)).text) as { id: string };
+      await service.events.reached(end, { delivery: id });
+      await expect.poll(() => open.size).toBe(0);
+    }
   });
 
   test("while they wait, nothing that is written, logged or answered has them in clear", async () => {

@@ -146,6 +146,10 @@ export class S3Location implements Location {
     }
   }
 
+  close(): void {
+    this.#client.destroy();
+  }
+
   async #put(
     target: Target,
     file: ParcelFile,
