@@ -73,6 +73,7 @@ export class CopiedInputs {
         details: async () => ({ purpose: "batch", expiresAfterSeconds }) as const,
         origin,
         copiedFrom: { location: location.name, path, revision },
+        signal,
       };
       return await files.receive(project, incoming, receiptFor);
     } catch (error) {

@@ -39,6 +39,8 @@ export interface IncomingFile {
   readonly startedAtMs?: number;
   /** The location that it is copied from. */
   readonly copiedFrom?: CopiedFrom;
+  /** Ends it. A piece that was read before may unpack to a thousand times its bytes. */
+  readonly signal?: AbortSignal;
 }
 
 /** A file that is being stored, unpacked if it came packed. */
@@ -91,8 +93,9 @@ export async function* checkedContent(
   incoming: OpenedFile,
   check: ContentCheck,
 ): AsyncGenerator<Buffer, void> {
-  const { maxBytes, maxFileBytes, requestBytes } = incoming;
+  const { maxBytes, maxFileBytes, requestBytes, signal } = incoming;
   for await (const chunk of incoming.content) {
+    signal?.throwIfAborted();
     check.add(chunk);
     if (check.bytes > maxBytes) throw fileTooLarge(maxBytes, requestBytes);
     yield chunk;

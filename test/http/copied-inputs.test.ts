@@ -1,6 +1,6 @@
 /** Inputs that lie in a location of the operator. */
 import { randomBytes } from "node:crypto";
-import { mkdirSync, symlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
@@ -303,6 +303,24 @@ test.each(["files", "batches"] as const)(
     expect(completed).toMatchObject({ level: "debug", status: 400 });
   },
 );
+
+test("a copy ends with its client in the middle of what a single piece unpacks to", async () => {
+  await using own = await startTestService({
+    config: { locations: [{ ...location, name: "data", access: "read" }] },
+  });
+  // It is read in one piece, and unpacks to 110 MB.
+  const packed = Buffer.concat(Array<Buffer>(80).fill(gzipSync(LINES.repeat(10_000))));
+  expect(packed.length).toBeLessThan(500_000);
+  writeFileSync(join(share, "in.jsonl"), packed);
+  const left = new AbortController();
+  const answer = askFrom(own, "batches", left.signal);
+  answer.catch(() => {});
+  await expect.poll(() => readdirSync(join(own.dataDir, "blobs/.tmp"))).toHaveLength(1);
+  left.abort();
+  await own.events.reached("request.completed", { path: "/v1/batches" });
+  expect(own.events.count("request.completed", { status: 400 })).toBe(1);
+  expect((await own.openai.files.list()).data).toEqual([]);
+});
 
 test.runIf(hasS3Server())(
   "an object that is replaced while it is read makes no file, and its client is told to try again",
