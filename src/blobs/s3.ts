@@ -11,6 +11,7 @@ import {
   DeleteObjectCommand,
   DeleteObjectsCommand,
   GetObjectCommand,
+  ListObjectsV2Command,
   PutObjectCommand,
   paginateListObjectsV2,
   type S3Client,
@@ -214,6 +215,13 @@ export class S3Blobs implements Blobs {
   async isEmpty(): Promise<boolean> {
     for await (const page of this.#pagesOf("")) if (page.length > 0) return false;
     return true;
+  }
+
+  /** Returns false if there is no object at all under the prefix, not even the one of {@link ping}. */
+  async wasUsed(): Promise<boolean> {
+    const first = { Bucket: this.#bucket, Prefix: this.#prefix, MaxKeys: 1 };
+    const { Contents = [] } = await answered(this.#client.send(new ListObjectsV2Command(first)));
+    return Contents.length > 0;
   }
 
   async close(): Promise<void> {

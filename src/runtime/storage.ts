@@ -103,7 +103,7 @@ async function open(dir: string, places: Places, deps: StorageDeps) {
     return { ok: false, problem: UNFINISHED } as const;
   }
   if (deps.purpose !== "copy to" && (await hasLostFiles(opened.copying, place))) {
-    const problem = `${database.name} knows files, but ${place.path} is empty: mount the disk or restore the files that belong there, or begin anew with an empty database`;
+    const problem = `${database.name} knows files, but ${place.path} is empty: ${place.howToFind} or restore the files that belong there, or begin anew with an empty database`;
     return { ok: false, problem } as const;
   }
   return { ...opened, blobs: await place.open() };
@@ -117,9 +117,11 @@ interface BlobPlace {
   readonly path: string;
   /** Says what an operator can change to begin anew. */
   readonly howToBeginAnew: string;
+  /** Says what an operator can do about files that are in another place than this one. */
+  readonly howToFind: string;
   isEmpty(): Promise<boolean>;
-  /** Whether a server has opened it before; true where a place cannot be missing by itself. */
-  wasUsed(): boolean;
+  /** Whether a server has used it before; true for a place that does not answer. */
+  wasUsed(): Promise<boolean>;
   open(): Promise<Blobs>;
 }
 
@@ -129,8 +131,9 @@ function folderIn(dir: string, isShared: boolean): BlobPlace {
     name: FOLDER_PLACE,
     path,
     howToBeginAnew: "remove that folder",
+    howToFind: "mount the disk",
     isEmpty: async () => !hasFiles(path),
-    wasUsed: () => wasOpened(path),
+    wasUsed: async () => wasOpened(path),
     open: () => openDiskBlobs(path, { isShared }),
   };
 }
@@ -148,8 +151,9 @@ async function bucketOf(
     name: path,
     path,
     howToBeginAnew: "choose another storage.prefix",
+    howToFind: "correct storage.endpoint",
     isEmpty: () => blobs.isEmpty(),
-    wasUsed: () => true,
+    wasUsed: () => blobs.wasUsed().catch(() => true),
     open: async () => blobs,
   };
 }
@@ -177,11 +181,12 @@ async function misplacement(
 }
 
 /**
- * Whether the place of known files is one that no server has used, as where a disk is not mounted. A server would take
- * all of them for lost, and end every batch without them. A copy would have none of them.
+ * Whether the place of known files is one that no server has used, as where a disk is not mounted or a bucket of the same
+ * name is at another address. A server would take all of them for lost, and end every batch without them. A copy would
+ * have none of them.
  */
 async function hasLostFiles(copying: CopyStore, place: BlobPlace): Promise<boolean> {
-  if (place.wasUsed() || !(await place.isEmpty())) return false;
+  if ((await place.wasUsed()) || !(await place.isEmpty())) return false;
   return copying.needsBlobs();
 }
 

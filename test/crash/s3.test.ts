@@ -210,6 +210,26 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     }
   });
 
+  test("are not taken for lost by a server that looks at another address, where a bucket has the same name", async () => {
+    using dir = temporaryFolder("batchd-s3-");
+    await using other = await startS3Server();
+    const prefix = newPrefix();
+    const setup = { folder: dir.path, upstreamUrl: "http://127.0.0.1:9/v1" };
+    const storage = server.storage({ prefix });
+    const running = await start({ ...setup, storage });
+    const { id } = await upload(running, chatLines(1));
+    await running.batchd.kill("SIGTERM");
+    const elsewhere = argsFor({ ...setup, storage: other.storage({ prefix }) });
+    const { code, stderr } = await runCommand(elsewhere);
+    expect([code, stderr]).toEqual([
+      1,
+      expect.stringContaining("is empty: correct storage.endpoint or restore the files"),
+    ]);
+    const again = await start({ ...setup, storage });
+    expect(await (await again.openai.files.content(id)).text()).toContain("line-1");
+    await again.batchd.kill("SIGTERM");
+  });
+
   test("are found after a power cut that emptied the file with the name of their place", async () => {
     using dir = temporaryFolder("batchd-s3-");
     const prefix = newPrefix();
