@@ -12,7 +12,7 @@ import { runCommand } from "../support/command.ts";
 import { endLeases } from "../support/end-leases.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { atTestEnd } from "../support/leftovers.ts";
-import { PASSWORD, query, startPostgres } from "../support/postgres.ts";
+import { clerkOf, PASSWORD, query, startPostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { serve } from "../support/serve.ts";
 import { chatLines, type ResultRow } from "../support/service.ts";
@@ -89,20 +89,6 @@ async function connectionsIn(watcher: Client, condition: string): Promise<number
 }
 
 const A_FILE = { file: new File(["{}\n"], "input.jsonl"), purpose: "batch" } as const;
-
-/** Makes a user who may only read and change rows, and returns the URL of the database for it. */
-async function clerkOf(databaseUrl: string): Promise<string> {
-  const url = new URL(databaseUrl);
-  url.username = `clerk_of_${url.pathname.slice(1)}`;
-  await query(databaseUrl, `create role ${url.username} login password '${PASSWORD}'`);
-  const rights = "select, insert, update, delete on all tables in schema public";
-  await query(databaseUrl, `grant ${rights} to ${url.username}`);
-  atTestEnd(async () => {
-    await query(databaseUrl, `drop owned by ${url.username}`);
-    await query(databaseUrl, `drop role ${url.username}`);
-  });
-  return url.href;
-}
 
 /** Gives the database another name, which ends its connections. Returns what gives it its own one back. */
 async function rename(databaseUrl: string): Promise<() => Promise<unknown>> {

@@ -8,7 +8,7 @@ import { describe, expect, test } from "vitest";
 import { runCommand } from "../support/command.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { move, moveWell } from "../support/move.ts";
-import { PASSWORD, sharePostgres } from "../support/postgres.ts";
+import { clerkOf, PASSWORD, sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -201,6 +201,24 @@ describe.skipIf(postgres === null)("a PostgreSQL that servers use", () => {
     expect(await refusal(upon)).toContain("batchd is running on PostgreSQL");
     await idle.batchd.kill("SIGTERM");
     expect(await moveWell(upon)).toMatch(/^done: 1 files/m);
+  });
+
+  test("is copied by a user who may only read and change rows, and the copy takes files and keeps their order", async () => {
+    using dirs = folders();
+    const url = await postgres!.createDatabase();
+    const env = { BATCHD_DATABASE_URL: await clerkOf(url) };
+    const source = await serve(dirs.from, env.BATCHD_DATABASE_URL);
+    for (let n = 0; n < 3; n++) await upload(source);
+    await source.batchd.kill("SIGTERM");
+    const newUrl = await postgres!.createEmptyDatabase();
+    await moveWell([...dirs.args, "--database-url", newUrl], env);
+    const target = await serve(dirs.to, newUrl);
+    const before = (await target.openai.files.list()).data;
+    await upload(target);
+    const after = (await target.openai.files.list()).data;
+    expect(after.slice(1)).toEqual(before);
+    expect(before).toHaveLength(3);
+    await target.batchd.kill("SIGTERM");
   });
 
   test("is not taken for copied when a server came and went meanwhile", async () => {

@@ -13,6 +13,7 @@ import { Client } from "pg";
 import { systemClock } from "../../src/clock.ts";
 import { MIGRATIONS_DIR, migrate } from "../../src/store/postgres/migrations.ts";
 import { dataRoot } from "./data-root.ts";
+import { atTestEnd } from "./leftovers.ts";
 import { binaryFolders, reachableBinaries, type User, unprivileged } from "./postgres-binaries.ts";
 import { leaveOut } from "./programs.ts";
 
@@ -282,6 +283,20 @@ export async function query<T = Record<string, unknown>>(
   } finally {
     await client.end();
   }
+}
+
+/** Makes a user who may only read and change rows, and returns the URL of the database for it. */
+export async function clerkOf(databaseUrl: string): Promise<string> {
+  const url = new URL(databaseUrl);
+  url.username = `clerk_of_${url.pathname.slice(1)}`;
+  const rights = "select, insert, update, delete on all tables in schema public";
+  await query(databaseUrl, `create role ${url.username} login password '${PASSWORD}'`);
+  await query(databaseUrl, `grant ${rights} to ${url.username}`);
+  atTestEnd(async () => {
+    await query(databaseUrl, `drop owned by ${url.username}`);
+    await query(databaseUrl, `drop role ${url.username}`);
+  });
+  return url.href;
 }
 
 interface Databases {
