@@ -160,7 +160,10 @@ async function administerWith(
 function systemFailure(error: unknown): string | null {
   if (!(error instanceof Error)) return null;
   const { code, message, cause } = error as NodeJS.ErrnoException;
-  return typeof code === "string" ? message : systemFailure(cause);
+  if (typeof code !== "string") return systemFailure(cause);
+  // Only the database says what is missing, such as a right.
+  if (code === "STORE_UNAVAILABLE" && cause instanceof Error) return `${message}: ${cause.message}`;
+  return message;
 }
 
 const withOptions = (command: Command, overrides = Object.values(OVERRIDES)) =>

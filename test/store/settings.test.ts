@@ -2,9 +2,16 @@
 import { Client } from "pg";
 import { describe, expect, test } from "vitest";
 import { openStore } from "../ports/opened-postgres.ts";
+import { runCommand } from "../support/command.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { sharePostgres } from "../support/postgres.ts";
-import { aSegment, claimChunk, NOW_MS, PROJECT, startBatch } from "../support/store-builders.ts";
+import { clerkOf, sharePostgres } from "../support/postgres.ts";
+import {
+  aSegment,
+  claimChunk,
+  PROJECT,
+  startBatch,
+  temporaryFolder,
+} from "../support/store-builders.ts";
 
 const postgres = forAllTests(await sharePostgres("the settings of administrators"));
 
@@ -90,15 +97,19 @@ describe.skipIf(postgres === null)("a database", () => {
   test("whose tables another user has made serves a user who may only read and change rows", async () => {
     const url = await postgres!.createDatabase();
     await (await openStore(url))[Symbol.asyncDispose]();
-    const user = `clerk_${NOW_MS}`;
-    await run(
-      url,
-      `create role ${user} login`,
-      `grant select, insert, update, delete on all tables in schema public to ${user}`,
-    );
-    const limited = new URL(url);
-    limited.username = user;
-    expect(await runBatch(limited.href)).toBe("finalizing");
-    await run(url, `drop owned by ${user}`, `drop role ${user}`);
+    expect(await runBatch(await clerkOf(url))).toBe("finalizing");
+  });
+
+  test("whose user lacks a right says which one to a command of an operator", async () => {
+    const url = await postgres!.createDatabase();
+    const clerk = await clerkOf(url);
+    await run(url, `revoke insert on api_keys from ${new URL(clerk).username}`);
+    using folder = temporaryFolder("batchd-rights-");
+    const args = ["keys", "create", "--name", "late", "--data-dir", folder.path];
+    const { code, stderr } = await runCommand(args, { BATCHD_DATABASE_URL: clerk });
+    expect([code, stderr]).toEqual([
+      1,
+      expect.stringMatching(/^batchd: .*\(42501\): permission denied for table api_keys$/m),
+    ]);
   });
 });
