@@ -73,7 +73,8 @@ export function openS3Client(options: S3ClientOptions, onRequest: OnS3Request): 
   };
   const config: S3ClientConfig = {
     forcePathStyle,
-    followRegionRedirects: true,
+    // The SDK may keep a region that a redirect has named. A server at an address of its own has one region.
+    followRegionRedirects: endpoint === undefined,
     retryMode: "standard",
     maxAttempts: MAX_ATTEMPTS,
     requestChecksumCalculation: sendsChecksums ? "WHEN_SUPPORTED" : "WHEN_REQUIRED",

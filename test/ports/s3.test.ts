@@ -323,6 +323,17 @@ describe.skipIf(!hasS3Server())("on an S3 server", () => {
     },
   );
 
+  test("a server that named another region for a while is asked as before once it has come to itself", async () => {
+    await using proxy = await startS3Proxy(server.url);
+    const blobs = openBlobs({ endpoint: proxy.url });
+    proxy.trouble = { kind: "other_region" };
+    const refused = { status: "rejected", reason: { code: "BLOBS_UNAVAILABLE" } };
+    const pings = Array.from({ length: 20 }, () => blobs.ping());
+    for (const ping of await Promise.allSettled(pings)) expect(ping).toMatchObject(refused);
+    proxy.trouble = null;
+    await blobs.ping();
+  });
+
   test("wrong credentials and a missing bucket are the operator's to correct, not missing blobs", async () => {
     const wrong = [
       openBlobs({ bucket: "no-such-bucket" }),

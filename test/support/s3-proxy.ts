@@ -18,6 +18,9 @@ const NOT_IMPLEMENTED = `<?xml version="1.0" encoding="UTF-8"?>
 const NO_SUCH_KEY = `<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>NoSuchKey</Code><Message>The specified key does not exist.</Message></Error>`;
 
+const PERMANENT_REDIRECT = `<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>PermanentRedirect</Code><Message>Send all future requests to another endpoint.</Message></Error>`;
+
 /** It serves as a list of objects and as one of unfinished uploads. */
 const SAME_PAGE = `<?xml version="1.0" encoding="UTF-8"?>
 <Result><IsTruncated>true</IsTruncated><NextContinuationToken>t</NextContinuationToken><NextKeyMarker>m</NextKeyMarker></Result>`;
@@ -37,6 +40,8 @@ export type Trouble =
   | { readonly kind: "page_not_found" }
   /** Answers everything with a page and 200, as a proxy does that shows one in the place of its server. */
   | { readonly kind: "page_found" }
+  /** Leads each request to another region. */
+  | { readonly kind: "other_region" }
   /** Answers so many reads of such objects that there is none, as a bucket does whose copies are behind. */
   | { readonly kind: "behind"; readonly path: RegExp; readonly times: number }
   /** Answers each request for a list with the same page, and says that there are more. */
@@ -102,6 +107,10 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     } else if (current?.kind === "page_found") {
       asked.resume();
       answer.writeHead(200, { "content-type": "text/html" }).end("<html>We are back soon</html>");
+    } else if (current?.kind === "other_region") {
+      asked.resume();
+      const headers = { "content-type": "application/xml", "x-amz-bucket-region": "eu-central-1" };
+      answer.writeHead(301, headers).end(PERMANENT_REDIRECT);
     } else if (current?.kind === "same_page" && isMatch(asked, LIST)) {
       answer.writeHead(200, { "content-type": "application/xml" }).end(SAME_PAGE);
     } else if (current?.kind === "no_copy" && "x-amz-copy-source" in asked.headers) {
