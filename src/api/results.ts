@@ -71,7 +71,8 @@ export class Results {
   readonly places = new Places({
     total: MAX_READERS,
     ofProject: MAX_READERS_OF_PROJECT,
-    message: "Too many clients are reading the lines of batches. Please try again.",
+    message:
+      "Too many clients read lines of batches, or wait for a copy of an input. Please try again.",
   });
   readonly #closing = new AbortController();
 

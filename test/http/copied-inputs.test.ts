@@ -304,6 +304,25 @@ test.each(["files", "batches"] as const)(
   },
 );
 
+test("a copy beyond those that a project may have at a time is told to come back, and why", async () => {
+  const atOnce = 8;
+  let askedCount = 0;
+  const allAsked = Promise.withResolvers<void>();
+  await using own = await startWithOxen(() => {
+    askedCount++;
+    if (askedCount === atOnce) allAsked.resolve();
+  });
+  const left = new AbortController();
+  const copies = Array.from({ length: atOnce }, () => askFrom(own, "files", left.signal));
+  for (const copy of copies) copy.catch(() => {});
+  await allAsked.promise;
+  const answer = await askFrom(own, "batches");
+  expect([answer.status, answer.headers.get("retry-after")]).toEqual([429, "1"]);
+  expect(await answer.text()).toContain("wait for a copy of an input");
+  left.abort();
+  await own.events.reached("request.completed", { path: "/v1/files", count: atOnce });
+});
+
 test("a copy ends with its client in the middle of what a single piece unpacks to", async () => {
   await using own = await startTestService({
     config: { locations: [{ ...location, name: "data", access: "read" }] },
