@@ -10,6 +10,7 @@ import { FILE_MODE, hasFiles, syncFolder } from "../blobs/file-system.ts";
 import { type Clock, sleep } from "../clock.ts";
 import type { Config } from "../config/schema.ts";
 import type { CopyStore } from "../store/copying.ts";
+import { StoreUnavailable } from "../store/failures.ts";
 import type { OnDamaged } from "../store/sqlite/damage.ts";
 import { lockDataDir } from "../store/sqlite/lock.ts";
 import { hasTables, openSqliteStore } from "../store/sqlite/store.ts";
@@ -279,8 +280,9 @@ async function refusing<T>(work: () => Promise<T>): Promise<T | Refusal> {
   }
 }
 
-/** An error with several addresses that refused has no message of its own. */
+/** Only the database says which right or table is missing. An error with several addresses that refused has no message. */
 function reasonOf(cause: unknown): string {
+  if (cause instanceof StoreUnavailable) return reasonOf(cause.cause);
   const { message, code } = cause as NodeJS.ErrnoException;
   return message || code || String(cause);
 }

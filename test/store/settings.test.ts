@@ -112,4 +112,17 @@ describe.skipIf(postgres === null)("a database", () => {
       expect.stringMatching(/^batchd: .*\(42501\): permission denied for table api_keys$/m),
     ]);
   });
+
+  test("whose user lacks a right says which one to a server that starts", async () => {
+    const url = await postgres!.createDatabase();
+    const clerk = await clerkOf(url);
+    await run(url, `revoke select on installation from ${new URL(clerk).username}`);
+    using folder = temporaryFolder("batchd-rights-");
+    const args = ["serve", "--port", "0", "--data-dir", folder.path];
+    const { code, stderr } = await runCommand(args, { BATCHD_DATABASE_URL: clerk });
+    expect([code, stderr]).toEqual([
+      1,
+      expect.stringMatching(/^batchd: cannot open .*: permission denied for table installation$/m),
+    ]);
+  });
 });
