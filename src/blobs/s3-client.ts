@@ -119,7 +119,20 @@ function countRequests({ middlewareStack }: S3Client, onRequest: OnS3Request): v
   );
 }
 
-const WRITES = new Set(["PutObjectCommand", "UploadPartCommand", "CompleteMultipartUploadCommand"]);
+interface Written {
+  readonly ETag?: string;
+  readonly UploadId?: string;
+  readonly CopyPartResult?: { readonly ETag?: string };
+}
+
+/** What a bucket always says of a write that it has carried out. */
+const PROOFS: ReadonlyMap<string, (output: Written) => string | undefined> = new Map([
+  ["PutObjectCommand", ({ ETag }) => ETag],
+  ["CreateMultipartUploadCommand", ({ UploadId }) => UploadId],
+  ["UploadPartCommand", ({ ETag }) => ETag],
+  ["UploadPartCopyCommand", ({ CopyPartResult }) => CopyPartResult?.ETag],
+  ["CompleteMultipartUploadCommand", ({ ETag }) => ETag],
+]);
 
 /** The error for an answer that some other server has given in the place of the bucket. */
 class NotFromBucket extends Error {
@@ -128,16 +141,16 @@ class NotFromBucket extends Error {
 
 /**
  * A proxy may answer 200 with a page of its own while the bucket is away. What a bucket has stored has a tag, so a write
- * that was answered without one has stored nothing.
+ * that was answered without one has stored nothing. A part of an upload without an id would be written over its object.
  */
 function refuseOtherAnswers({ middlewareStack }: S3Client): void {
   middlewareStack.add(
     (next, { commandName = "" }) =>
       async (args) => {
         const result = await next(args);
-        const { ETag } = result.output as { readonly ETag?: string };
-        if (WRITES.has(commandName) && ETag === undefined) {
-          throw new NotFromBucket("what was written has no ETag, so it is not stored");
+        const proofIn = PROOFS.get(commandName);
+        if (proofIn !== undefined && !proofIn(result.output as Written)) {
+          throw new NotFromBucket("what was written has no ETag or id, so it is not stored");
         }
         return result;
       },

@@ -174,7 +174,7 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     await outage("page_found", { proxy, running, fileId: inputId });
     await expectEveryLineOnce(running, id);
     const { stderr } = await running.batchd.kill("SIGTERM");
-    expect(stderr).toContain("S3: NotFromBucket: what was written has no ETag");
+    expect(stderr).toContain("S3: NotFromBucket: what was written has no ETag or id");
   });
 
   test("are not taken for garbage by a server without their database", async () => {

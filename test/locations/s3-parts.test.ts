@@ -178,6 +178,21 @@ describe.runIf(hasS3Server())("a bucket", () => {
       expect(await bucket.unfinished(prefix)).toEqual([]);
     });
 
+    test("whose beginning was answered by a proxy sends no part, which a server could take for the file", async () => {
+      await using proxy = await startS3Proxy(bucket.url);
+      const prefix = bucket.newPrefix();
+      const parcel = aParcel({ files: [largeFile(), aFile("run.json", "{}")] });
+      const progress = new Progress();
+      const location = bucket.openAt(prefix, { endpoint: proxy.url });
+      proxy.trouble = { kind: "page_found", path: /[?]uploads/ };
+      const attempt = location.deliver(parcel, aCall({ progress }));
+      await expect(attempt).rejects.toMatchObject({ failure: "unavailable", isRetryable: true });
+      expect(proxy.requests.filter((each) => each.includes("partNumber="))).toEqual([]);
+      proxy.trouble = null;
+      await location.deliver(parcel, aCall({ progress }));
+      expect(bucket.filesBelow(prefix + parcel.batchId).size).toBe(2);
+    });
+
     test("has parts that grow with the file, and at most 10,000", () => {
       const TIB = 1024 ** 4;
       for (const bytes of [1, 8 * MIB, 5_000_000_000, 5 * TIB]) {

@@ -38,8 +38,8 @@ export type Trouble =
   | { readonly kind: "trickle"; readonly beforeByte: () => void }
   /** Answers reads of objects with a page of 404, as a proxy does whose server is away. */
   | { readonly kind: "page_not_found" }
-  /** Answers everything with a page and 200, as a proxy does that shows one in the place of its server. */
-  | { readonly kind: "page_found" }
+  /** Answers everything, or such requests, with a page and 200, as a proxy does that shows one in the place of its server. */
+  | { readonly kind: "page_found"; readonly path?: RegExp }
   /** Leads each request to another region. */
   | { readonly kind: "other_region" }
   /** Answers so many reads of such objects that there is none, as a bucket does whose copies are behind. */
@@ -104,7 +104,7 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     else if (current?.kind === "slow_down") slowDown(asked, answer);
     else if (current?.kind === "page_not_found" && asked.method === "GET") {
       answer.writeHead(404, { "content-type": "text/html" }).end("<html>404 Not Found</html>");
-    } else if (current?.kind === "page_found") {
+    } else if (current?.kind === "page_found" && (current.path ?? /^/).test(asked.url ?? "")) {
       asked.resume();
       answer.writeHead(200, { "content-type": "text/html" }).end("<html>We are back soon</html>");
     } else if (current?.kind === "other_region") {
