@@ -1,6 +1,6 @@
 /**
- * The parts of an upload: how large one may be, how many there may be, and which of them a completion lists. The listed parts must belong to the
- * upload, come once, and have the bytes together for which the upload was created.
+ * The parts of an upload: how large one may be, how many there may be, and which of them a completion lists. The listed parts
+ * must belong to the upload, come once, and have the bytes together for which the upload was created.
  */
 import type { UntrustedId, UploadId } from "../batch/batch.ts";
 import { truncate } from "../batch/truncate.ts";

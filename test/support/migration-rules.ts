@@ -1,7 +1,8 @@
 /**
  * Finds the statements of a migration that the version before cannot live with. Replicas of two versions run side by side
  * during an upgrade. So a migration may only add tables, columns with a default or without a value, indexes, and triggers that
- * run after a change, and fill the columns that it adds. What takes something away waits for a later version, in a migration whose name says `contract`.
+ * run after a change, and fill the columns that it adds. What takes something away waits for a later version, in a migration
+ * whose name says `contract`.
  */
 
 const CREATED_TABLE = /^create table (?:if not exists )?"?(\w+)"?/i;

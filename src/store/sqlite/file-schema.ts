@@ -54,9 +54,10 @@ export const files = sqliteTable(
 );
 
 /**
- * The listed files of each project, summed up, with the bytes of the parts of its pending uploads. Each upload to a project with a
- * quota asks for them, and a project may have 300,000 files, and a million parts. Triggers of `files` and `uploads` keep the sums in
- * every commit, whatever makes it, so they cannot be wrong. A migration that builds one of these tables anew must make them again.
+ * The listed files of each project, summed up, with the bytes of the parts of its pending uploads. Each upload to a project
+ * with a quota asks for them, and a project may have 300,000 files, and a million parts. Triggers of `files` and `uploads` keep
+ * the sums in every commit, whatever makes it, so they cannot be wrong. A migration that builds one of these tables anew must
+ * make them again.
  */
 export const storedSums = sqliteTable(
   "stored_sums",
