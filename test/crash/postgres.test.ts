@@ -88,6 +88,22 @@ async function connectionsIn(watcher: Client, condition: string): Promise<number
   return rowCount;
 }
 
+/** What an operator has to mend, by statements about the user of the servers. Two files are there before. */
+const FAULTS = [
+  {
+    fault: "its user may not write a table",
+    begin: (user: string) => `revoke insert on files from ${user}`,
+    end: (user: string) => `grant insert on files to ${user}`,
+    says: "permission denied for table files",
+  },
+  {
+    fault: "the counter of a table is behind its rows",
+    begin: () => "alter sequence files_sequence_seq maxvalue 2 cycle restart 1",
+    end: () => "alter sequence files_sequence_seq no maxvalue no cycle restart 100",
+    says: "files_pkey",
+  },
+];
+
 const A_FILE = { file: new File(["{}\n"], "input.jsonl"), purpose: "batch" } as const;
 
 /** Gives the database another name, which ends its connections. Returns what gives it its own one back. */
@@ -167,34 +183,34 @@ describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
     },
   );
 
-  test("while its user may not write a table a batch keeps all answers and says that it waits; then it ends", async () => {
-    using folder = temporaryFolder("batchd-postgres-rights-");
-    await using upstream = await startUpstream();
-    const owned = await postgres!.createDatabase();
-    const databaseUrl = await clerkOf(owned);
-    const { server, openai } = await start({
-      dataDir: join(folder.path, "data"),
-      databaseUrl,
-      upstream,
-    });
-    const input = await openai.files.create({
-      file: new File([INPUT], "input.jsonl"),
-      purpose: "batch",
-    });
-    await query(owned, `revoke insert on files from ${new URL(databaseUrl).username}`);
-    const id = await create(openai, input.id);
-    const waiting = async () => {
-      const batch: object = await openai.batches.retrieve(id);
-      return (batch as Waiting).x_batchd?.waiting?.reason;
-    };
-    await expect.poll(waiting).toBe("storage_unavailable");
-    expect(await openai.files.create(A_FILE).catch(({ status }) => status)).toBe(503);
-    await query(owned, `grant insert on files to ${new URL(databaseUrl).username}`);
-    await server.batchEnded(id);
-    await checkOutput(openai, id);
-    const { stderr } = await server.kill("SIGTERM");
-    expect(stderr).toContain("permission denied for table files");
-  });
+  test.each(FAULTS)(
+    "while $fault a batch keeps all answers and says that it waits; then it ends",
+    async ({ begin, end, says }) => {
+      using folder = temporaryFolder("batchd-postgres-faults-");
+      await using upstream = await startUpstream();
+      const owned = await postgres!.createDatabase();
+      const databaseUrl = await clerkOf(owned);
+      const { username } = new URL(databaseUrl);
+      const dataDir = join(folder.path, "data");
+      const { server, openai } = await start({ dataDir, databaseUrl, upstream });
+      await openai.files.create(A_FILE);
+      const file = new File([INPUT], "input.jsonl");
+      const input = await openai.files.create({ file, purpose: "batch" });
+      await query(owned, begin(username));
+      const id = await create(openai, input.id);
+      const waiting = async () => {
+        const batch: object = await openai.batches.retrieve(id);
+        return (batch as Waiting).x_batchd?.waiting?.reason;
+      };
+      await expect.poll(waiting).toBe("storage_unavailable");
+      expect(await openai.files.create(A_FILE).catch(({ status }) => status)).toBe(503);
+      await query(owned, end(username));
+      await server.batchEnded(id);
+      await checkOutput(openai, id);
+      const { stderr } = await server.kill("SIGTERM");
+      expect(stderr).toContain(says);
+    },
+  );
 
   test("while its database has another name requests get a 503 and the batch waits; then it goes on", async () => {
     using folder = temporaryFolder("batchd-postgres-renamed-");

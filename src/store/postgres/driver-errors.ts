@@ -61,9 +61,17 @@ export const isTimeout = (cause: unknown): boolean =>
 /** Recognizes a server that takes no writes. Another one may have taken its place, which only a new connection reaches. */
 export const isStandby = (cause: unknown): boolean => isAnswer(cause) && codeOf(cause) === "25006";
 
+/**
+ * Recognizes a counter that gives numbers which rows have: logical replication leaves all counters behind. Each try takes
+ * one number more.
+ */
+const isCounterBehind = (cause: unknown): boolean =>
+  cause instanceof DatabaseError && cause.code === "23505" && /_pkey$/.test(cause.constraint ?? "");
+
 export const isUnavailable = (cause: unknown): boolean =>
   hasNoConnection(cause) ||
   cause instanceof StandbyFound ||
+  isCounterBehind(cause) ||
   (isAnswer(cause) && [IN_THE_WAY, AWAY, MISCONFIGURED].some((codes) => codes.test(codeOf(cause))));
 
 /** Returns whether the next attempt may succeed within a second. */
