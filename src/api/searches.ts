@@ -12,5 +12,5 @@ export const searchPlaces = (): Places =>
   new Places({
     total: MAX_SEARCHES,
     ofProject: MAX_SEARCHES_OF_PROJECT,
-    message: "Too many clients are searching. Please try again.",
+    message: "Too many clients are searching batches or usage. Please try again.",
   });

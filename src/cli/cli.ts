@@ -162,8 +162,8 @@ function systemFailure(error: unknown): string | null {
   const { code, message, cause } = error as NodeJS.ErrnoException;
   if (typeof code !== "string") return systemFailure(cause);
   // Only the database says what is missing, such as a right.
-  if (code === "STORE_UNAVAILABLE" && cause instanceof Error) return `${message}: ${cause.message}`;
-  return message;
+  const because = code === "STORE_UNAVAILABLE" && cause instanceof Error ? cause.message : "";
+  return because === "" ? message : `${message}: ${because}`;
 }
 
 const withOptions = (command: Command, overrides = Object.values(OVERRIDES)) =>

@@ -96,7 +96,7 @@ const CreateBatchExtension = z
       .nullable()
       .optional()
       .describe(
-        "Where the results go once the batch has ended, with those of an expired or cancelled one.",
+        "Where the results go once the batch has ended, with those of an expired or cancelled one. For a bucket of your own the key needs the scope `read`, too.",
       ),
   })
   .meta({ id: "CreateBatchExtension" });
