@@ -62,7 +62,7 @@ export async function digestOf({ path }: InputFile, signal?: AbortSignal): Promi
   return hash.digest("hex");
 }
 
-/** Names the file that the user has given in a sentence. */
+/** Returns what a message calls the file that the user has named. */
 export const nameFor = (file: string): string => (file === "-" ? "standard input" : file);
 
 /** Returns the endpoint of the first line, or says what to do. `file` is the name that the user has given. */

@@ -34,8 +34,8 @@ export interface Location {
 }
 
 /**
- * A location that has a name, in the configuration or for a client. The name may be given to another place later. Who
- * may have got the bucket of a client disposes of it after the last call.
+ * A location that has a name, in the configuration or for a client. The name may be given to another place later. A
+ * caller that may have got the bucket of a client disposes of it after its last call.
  */
 export interface NamedLocation extends Location, Disposable {
   /** Tells the place from others that get the same name. */
