@@ -91,7 +91,7 @@ export class SlotQueue<Target extends Eligible> {
       eligible.every(hasRoom) ? eligible : eligible.filter(hasRoom),
       random,
     );
-    if (target !== null) {
+    if (target !== null && !this.#isBetterAboutToGrant(eligible, target, nowMs)) {
       if (request.flow !== null) flows.charge(request.flow);
       const reservation = target.limiter.take(request, nowMs);
       return new Slot(target, request, { reservation, waitedMs: 0 });
@@ -104,10 +104,11 @@ export class SlotQueue<Target extends Eligible> {
   /** Returns the next request that may go to the target. */
   first(lane: Lane, target: Target, nowMs: number): Waiter<Target> | null {
     // The wait of a request whose signal has aborted is about to end.
-    const mayGo = ({ request, signal }: Waiter<Target>) =>
-      !signal.aborted &&
-      !this.#isHeldBack(request) &&
-      this.#options.choices(request, nowMs).includes(target);
+    const mayGo = ({ request, signal }: Waiter<Target>) => {
+      if (signal.aborted || this.#isHeldBack(request)) return false;
+      const choices = this.#options.choices(request, nowMs);
+      return choices.includes(target) && !this.#isBetterAboutToGrant(choices, target, nowMs);
+    };
     if (lane === "interactive") return this.#interactive.first(mayGo);
     // One batch has the route for itself most of the time, and every grant passes here.
     if (this.#lines.size === 1) {
@@ -200,6 +201,16 @@ export class SlotQueue<Target extends Eligible> {
     if (lane === "batch" && group?.isEmpty === true) this.#lines.delete(flow);
     if (--this.#waitingCount > 0) return;
     for (const source of this.#sources) source.target.limiter.remove(source);
+  }
+
+  /**
+   * Whether a target of a better priority is giving out slots, which may take several turns. Each grant there offers the
+   * others' slots again.
+   */
+  #isBetterAboutToGrant(choices: readonly Target[], target: Target, nowMs: number): boolean {
+    return choices.some(
+      ({ priority, limiter }) => priority < target.priority && limiter.isAboutToGrant(nowMs),
+    );
   }
 
   #isHeldBack({ lane, avoided }: SlotRequest<Target>): boolean {

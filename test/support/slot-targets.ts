@@ -9,6 +9,8 @@ import type { UpstreamRequest } from "../../src/upstream/upstream.ts";
 import { FakeClock } from "./fake-clock.ts";
 
 export const clock = new FakeClock();
+/** All targets share the time of a turn, as those of a server do. */
+const turn = new TurnBudget(clock);
 const never = new AbortController().signal;
 
 export const OPEN: Gate = {
@@ -34,7 +36,7 @@ export class SlotTarget implements Eligible {
     this.name = name;
     this.priority = priority;
     this.weight = weight;
-    this.limiter = new Limiter({ gate, clock, turn: new TurnBudget(clock) });
+    this.limiter = new Limiter({ gate, clock, turn });
     this.limiter.setBatchShare(share);
     this.limiter.setLimits(limit, batchLimit);
   }

@@ -192,6 +192,21 @@ describe("a turn of the event loop", () => {
     expect(served).toEqual(["batch"]);
   });
 
+  test("that is over sends no line to a lower priority while the first has room", async () => {
+    await settle();
+    const [spare, main] = together(
+      new SlotTarget("spare", 10, { priority: 1 }),
+      new SlotTarget("main", 10),
+    );
+    const sent = Array.from({ length: 15 }, () => {
+      const asked = acquire([spare, main]);
+      clock.advance(3);
+      return asked;
+    });
+    const names = (await Promise.all(sent)).map((slot) => slot?.target.name);
+    expect(names.toSorted()).toEqual([...Array(10).fill("main"), ...Array(5).fill("spare")]);
+  });
+
   test("has no end for interactive requests", () => {
     const target = new SlotTarget("a", 40);
     for (let i = 0; i < 40; i++) {

@@ -122,8 +122,11 @@ export class Limiter {
   /** Sets the limits. Lower ones take no slot away, but apply as slots come back. A closed limiter stays at 0. */
   setLimits(limit: number, batchLimit: number): void {
     if (this.#isClosed) return;
+    const isLower = limit < this.#limit || batchLimit < this.#batchLimit;
     this.#limit = limit;
     this.#batchLimit = Math.min(batchLimit, limit);
+    // What was about to go here may go elsewhere now.
+    if (isLower) this.redirect();
     this.recheck();
   }
 
@@ -148,6 +151,14 @@ export class Limiter {
       return false;
     if (this.#sources.size > 0 && this.#next(nowMs) !== null) return false;
     return this.#hasTimeFor(request.lane);
+  }
+
+  /** Whether a request that waits gets a slot here now, or as soon as the turn has time. */
+  isAboutToGrant(nowMs: number): boolean {
+    if (this.#sources.size === 0 || this.totalInFlight >= this.#limit) return false;
+    if (this.#gate.openAtMs() > nowMs) return false;
+    const next = this.#next(nowMs);
+    return next !== null && this.#gate.readyAtMs(next.waiter.request, nowMs) <= nowMs;
   }
 
   /** Takes a slot. The caller has checked with {@link canTake}. */
