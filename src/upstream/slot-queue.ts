@@ -50,6 +50,8 @@ export class SlotQueue<Target extends Eligible> {
   #hadToWait = false;
   /** Whether others are redirected in the next turn. */
   #isRedirecting = false;
+  /** Whether free slots are offered again in the next turn. */
+  #isRechecking = false;
 
   constructor(options: SlotQueueOptions<Target>) {
     this.#options = options;
@@ -204,14 +206,24 @@ export class SlotQueue<Target extends Eligible> {
   }
 
   /**
-   * Whether a target of a better priority is giving out slots, which may take several turns. Each grant there offers the
-   * others' slots again.
+   * Whether a target of a better priority is giving out slots, which may take several turns. The slots of this target are
+   * offered again in the next turn, because the other one may have none left by then.
    */
   #isBetterAboutToGrant(choices: readonly Target[], target: Target, nowMs: number): boolean {
-    return choices.some(
+    const isBetter = choices.some(
       ({ priority, limiter }) => priority < target.priority && limiter.isAboutToGrant(nowMs),
     );
+    if (isBetter && !this.#isRechecking) {
+      this.#isRechecking = true;
+      setImmediate(this.#onNextTurn);
+    }
+    return isBetter;
   }
+
+  readonly #onNextTurn = (): void => {
+    this.#isRechecking = false;
+    this.recheck();
+  };
 
   #isHeldBack({ lane, avoided }: SlotRequest<Target>): boolean {
     return lane === "batch" && avoided.length === 0 && this.#options.holdsNewLinesBack();

@@ -122,11 +122,8 @@ export class Limiter {
   /** Sets the limits. Lower ones take no slot away, but apply as slots come back. A closed limiter stays at 0. */
   setLimits(limit: number, batchLimit: number): void {
     if (this.#isClosed) return;
-    const isLower = limit < this.#limit || batchLimit < this.#batchLimit;
     this.#limit = limit;
     this.#batchLimit = Math.min(batchLimit, limit);
-    // What was about to go here may go elsewhere now.
-    if (isLower) this.redirect();
     this.recheck();
   }
 
