@@ -36,6 +36,13 @@ export interface SlotQueueOptions<Target> {
   readonly random: () => number;
 }
 
+/** A target that could take a request, among all to which it may go. */
+interface Offer<Target> {
+  readonly eligible: readonly Target[];
+  readonly target: Target;
+  readonly nowMs: number;
+}
+
 export class SlotQueue<Target extends Eligible> {
   readonly #options: SlotQueueOptions<Target>;
   readonly #sources: readonly TargetView<Target>[];
@@ -93,7 +100,7 @@ export class SlotQueue<Target extends Eligible> {
       eligible.every(hasRoom) ? eligible : eligible.filter(hasRoom),
       random,
     );
-    if (target !== null && !this.#isBetterAboutToGrant(eligible, target, nowMs)) {
+    if (target !== null && !this.#isBetterGranting(request, { eligible, target, nowMs })) {
       if (request.flow !== null) flows.charge(request.flow);
       const reservation = target.limiter.take(request, nowMs);
       return new Slot(target, request, { reservation, waitedMs: 0 });
@@ -108,8 +115,9 @@ export class SlotQueue<Target extends Eligible> {
     // The wait of a request whose signal has aborted is about to end.
     const mayGo = ({ request, signal }: Waiter<Target>) => {
       if (signal.aborted || this.#isHeldBack(request)) return false;
-      const choices = this.#options.choices(request, nowMs);
-      return choices.includes(target) && !this.#isBetterAboutToGrant(choices, target, nowMs);
+      const eligible = this.#options.choices(request, nowMs);
+      if (!eligible.includes(target)) return false;
+      return !this.#isBetterGranting(request, { eligible, target, nowMs });
     };
     if (lane === "interactive") return this.#interactive.first(mayGo);
     // One batch has the route for itself most of the time, and every grant passes here.
@@ -206,18 +214,21 @@ export class SlotQueue<Target extends Eligible> {
   }
 
   /**
-   * Whether a target of a better priority is giving out slots, which may take several turns. The slots of this target are
+   * Whether a target of a better priority is giving out slots, and the request may get one. Those of this target are
    * offered again in the next turn, because the other one may have none left by then.
    */
-  #isBetterAboutToGrant(choices: readonly Target[], target: Target, nowMs: number): boolean {
-    const isBetter = choices.some(
-      ({ priority, limiter }) => priority < target.priority && limiter.isAboutToGrant(nowMs),
+  #isBetterGranting(
+    request: SlotRequest<Target>,
+    { eligible, target, nowMs }: Offer<Target>,
+  ): boolean {
+    const isGranting = eligible.some(
+      ({ priority, limiter }) => priority < target.priority && limiter.isGrantingTo(request, nowMs),
     );
-    if (isBetter && !this.#isRechecking) {
+    if (isGranting && !this.#isRechecking) {
       this.#isRechecking = true;
       setImmediate(this.#onNextTurn);
     }
-    return isBetter;
+    return isGranting;
   }
 
   readonly #onNextTurn = (): void => {

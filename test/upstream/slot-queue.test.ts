@@ -1,10 +1,11 @@
 import { getEventListeners } from "node:events";
-import { describe, expect, test } from "vitest";
-import type { Gate, Lane } from "../../src/upstream/capacity/limiter.ts";
+import { describe, expect, test, vi } from "vitest";
+import { type Gate, type Lane, Limiter } from "../../src/upstream/capacity/limiter.ts";
 import {
   acquire,
   clock,
   OPEN,
+  SlotRoute,
   SlotTarget,
   settle,
   type TestSlot,
@@ -205,6 +206,34 @@ describe("a turn of the event loop", () => {
     });
     const names = (await Promise.all(sent)).map((slot) => slot?.target.name);
     expect(names.toSorted()).toEqual([...Array(10).fill("main"), ...Array(5).fill("spare")]);
+  });
+
+  test("that is over leaves a line to the lower priority when another model takes the last slot of the first", async () => {
+    await settle();
+    const main = new SlotTarget("main", 2);
+    const other = new SlotRoute(main);
+    const route = new SlotRoute(main, new SlotTarget("spare", 1, { priority: 1 }));
+    const held = other.acquire();
+    clock.advance(5);
+    const sent = [held, other.acquire(), route.acquire()];
+    const names = (await Promise.all(sent)).map((slot) => slot?.target.name);
+    expect(names).toEqual(["main", "main", "spare"]);
+  });
+
+  test("that is over makes a grant look at each waiting batch a few times at most, whatever has room", async () => {
+    await settle();
+    const targets = [0, 1].map((priority) => new SlotTarget(`p${priority}`, 101, { priority }));
+    const route = new SlotRoute(...targets);
+    void route.acquire();
+    clock.advance(5);
+    // It is read whenever a request is looked at.
+    const isClosed = vi.spyOn(Limiter.prototype, "isClosed", "get");
+    await Promise.all(
+      Array.from({ length: 100 }, () => route.acquire({ flow: route.flows.guest() })),
+    );
+    expect(targets.map(({ taken }) => taken)).toEqual([101, 0]);
+    expect(isClosed.mock.calls.length).toBeLessThan(5 * 100 * 100 * targets.length);
+    isClosed.mockRestore();
   });
 
   test("has no end for interactive requests", () => {

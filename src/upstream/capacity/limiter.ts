@@ -76,7 +76,10 @@ export class Limiter {
   readonly #sources = new Set<SlotSource>();
   readonly #batchShare = new BatchShare();
   #isClosed = false;
+  /** Whether a slot was granted, and the next one is about to be. */
   #isGranting = false;
+  /** Whether a line waits for the next turn alone. */
+  #isOutOfTime = false;
   #alarm: { readonly atMs: number; readonly cancel: Cancel } | null = null;
 
   constructor({ gate, clock, turn }: LimiterOptions) {
@@ -144,18 +147,15 @@ export class Limiter {
 
   /** Returns whether the request could go out now without overtaking one whose turn it is. */
   canTake(request: SlotRequest, nowMs: number): boolean {
-    if (!this.#hasSlotFor(request.lane) || this.#gate.readyAtMs(request, nowMs) > nowMs)
-      return false;
+    if (!this.#canSend(request, nowMs)) return false;
     if (this.#sources.size > 0 && this.#next(nowMs) !== null) return false;
     return this.#hasTimeFor(request.lane);
   }
 
-  /** Whether a request that waits gets a slot here now, or as soon as the turn has time. */
-  isAboutToGrant(nowMs: number): boolean {
-    if (this.#sources.size === 0 || this.totalInFlight >= this.#limit) return false;
-    if (this.#gate.openAtMs() > nowMs) return false;
-    const next = this.#next(nowMs);
-    return next !== null && this.#gate.readyAtMs(next.waiter.request, nowMs) <= nowMs;
+  /** Whether slots are being given out, which may take several turns, and one of them would do for the request. */
+  isGrantingTo(request: SlotRequest, nowMs: number): boolean {
+    if (!this.#isGranting && !this.#isOutOfTime) return false;
+    return this.#canSend(request, nowMs);
   }
 
   /** Takes a slot. The caller has checked with {@link canTake}. */
@@ -181,6 +181,7 @@ export class Limiter {
   /** Grants one slot at a time, so that the flow that was served can ask for its next line before the next grant. */
   readonly #grantNext = (): void => {
     this.#isGranting = false;
+    this.#isOutOfTime = false;
     if (this.#sources.size === 0 || this.totalInFlight >= this.#limit) return;
     const nowMs = this.#clock.elapsedMs();
     const openAtMs = this.#gate.openAtMs();
@@ -191,13 +192,14 @@ export class Limiter {
     const next = this.#next(nowMs);
     if (next === null) return;
     const { source, waiter } = next;
-    // The slot is kept for the line: an interactive request must not have it because the turn is over.
-    if (!this.#hasTimeFor(waiter.request.lane)) return;
     const readyAtMs = this.#gate.readyAtMs(waiter.request, nowMs);
     if (readyAtMs > nowMs) {
       this.#recheckAt(readyAtMs, nowMs);
       return;
     }
+    // The slot is kept for the line: an interactive request must not have it because the turn is over.
+    this.#isOutOfTime = !this.#hasTimeFor(waiter.request.lane);
+    if (this.#isOutOfTime) return;
     this.#isGranting = true;
     if (this.#sources.size > 1) {
       // The other routes come first next time.
@@ -248,6 +250,10 @@ export class Limiter {
   /** Sends requests elsewhere that need not wait for this target, which takes nothing for a while. */
   redirect(): void {
     for (const source of [...this.#sources]) source.redirect();
+  }
+
+  #canSend(request: SlotRequest, nowMs: number): boolean {
+    return this.#hasSlotFor(request.lane) && this.#gate.readyAtMs(request, nowMs) <= nowMs;
   }
 
   #hasTimeFor(lane: Lane): boolean {
