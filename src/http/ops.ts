@@ -5,23 +5,29 @@ import type { AppContext, AppEnv } from "./context.ts";
 import { answerJson } from "./json.ts";
 
 export interface OpsDeps {
-  readonly isReady: () => Promise<boolean>;
+  /** Rejects with the reason for which the server cannot take work. */
+  readonly assertReady: () => Promise<void>;
   readonly metrics: Metrics;
   /** Takes the current values for the metrics. */
   readonly takeSnapshot: () => Promise<Now>;
 }
 
 /** Mounts the routes for supervisors, load balancers and Prometheus. They need no key. */
-export function mountOps(app: Hono<AppEnv>, { isReady, metrics, takeSnapshot }: OpsDeps): void {
+export function mountOps(app: Hono<AppEnv>, { assertReady, metrics, takeSnapshot }: OpsDeps): void {
   app.get("/health", (c) => answerJson(c, { status: "ok" }));
 
   // Each look writes to the storage.
-  const ready = shared(() => isReady().catch(() => false));
-  app.get("/ready", async (c) =>
-    (await ready())
-      ? answerJson(c, { status: "ready" })
-      : answerJson(c, { status: "unavailable" }, 503),
-  );
+  const ready = shared(assertReady);
+  app.get("/ready", async (c) => {
+    try {
+      await ready();
+      return answerJson(c, { status: "ready" });
+    } catch (cause) {
+      // The log gets it with the request. Anyone may ask here, so the answer must not have it.
+      c.error = cause as Error;
+      return answerJson(c, { status: "unavailable" }, 503);
+    }
+  });
 
   // A scrape may take a second where there are many projects.
   const scrape = shared(async () => metrics.scrape(await takeSnapshot()));

@@ -295,7 +295,7 @@ export function appDeps(
     reach: reachOf(configNow()),
     projects,
     keys: new Keys({ store, clock: fleet.storeClock, log, refresh: () => access.refresh() }),
-    isReady: async () => engine.canKeepAnswers && (await isUsable(store, blobs)),
+    assertReady: () => assertReady(engine, parts),
     memory,
     metrics,
     clock: fleet.storeClock,
@@ -316,7 +316,7 @@ const snapshotsOf =
     nowMs: clock.nowMs(),
   });
 
-async function isUsable(store: Store, blobs: Blobs): Promise<boolean> {
-  const checks = await Promise.allSettled([store.ping(), blobs.ping()]);
-  return checks.every((check) => check.status === "fulfilled");
+async function assertReady(engine: Engine, { store, blobs }: Parts): Promise<void> {
+  if (!engine.canKeepAnswers) throw new Error("answers cannot be written (journal.write_failed)");
+  await Promise.all([store.ping(), blobs.ping()]);
 }

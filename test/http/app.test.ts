@@ -151,6 +151,10 @@ describe("supervisors", () => {
     api.setReady(false);
     const { status, headers } = await get("/ready");
     expect([status, headers["content-type"]]).toEqual([503, "application/json"]);
+    const reason = expect.objectContaining({ message: "not ready" });
+    expect(api.log.map((line) => JSON.parse(line))).toContainEqual(
+      expect.objectContaining({ path: "/ready", status: 503, err: reason }),
+    );
     expect((await get("/health")).status).toBe(200);
     api.setReady(true);
   });
@@ -158,16 +162,16 @@ describe("supervisors", () => {
 
 test("those who ask at once whether it may have traffic cost the storage one write", async () => {
   const app = new Hono<AppEnv>();
-  const looked = Promise.withResolvers<boolean>();
-  const isReady = vi.fn(() => looked.promise);
+  const looked = Promise.withResolvers<void>();
+  const assertReady = vi.fn(() => looked.promise);
   const takeSnapshot = async () => ({ targets: [], openWork: null, nowMs: 0 });
-  mountOps(app, { isReady, takeSnapshot, metrics: new Metrics() });
+  mountOps(app, { assertReady, takeSnapshot, metrics: new Metrics() });
   const asked = Array.from({ length: 20 }, () => app.request("/ready"));
-  looked.resolve(true);
+  looked.resolve();
   const answers = await Promise.all(asked);
   expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
-  expect(isReady).toHaveBeenCalledTimes(1);
-  isReady.mockRejectedValue(new Error("away"));
+  expect(assertReady).toHaveBeenCalledTimes(1);
+  assertReady.mockRejectedValue(new Error("away"));
   expect((await app.request("/ready")).status).toBe(503);
 });
 

@@ -245,7 +245,9 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     reach: { isLoopback: true, allowedHosts: [] },
     keys,
     projects,
-    isReady: async () => isReady,
+    assertReady: async () => {
+      if (!isReady) throw new Error("not ready");
+    },
     memory,
     metrics,
     takeSnapshot: async () => ({
