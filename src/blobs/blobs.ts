@@ -75,7 +75,7 @@ export interface Blobs {
   deleteAll(prefix: string): Promise<void>;
   /** Removes unfinished writes of dead writers, unless the adapter does so when it opens the storage. */
   removeUnfinished(findGarbage: FindGarbage): Promise<void>;
-  /** Rejects when blobs cannot be written. */
+  /** Rejects when blobs cannot be written, and when blobs in a bucket cannot be read. */
   ping(): Promise<void>;
 }
 

@@ -59,6 +59,7 @@ const SHORT_CONNECTIONS = 32;
 /** The most keys that S3 takes in one request. */
 const DELETED_AT_ONCE = 1_000;
 const PING_NAME = ".ping";
+const PING = "ping";
 const PING_TIMEOUT_MS = 5_000;
 
 /** A copy within the bucket may take seconds. Copies have connections of their own, so that no journal waits for them. */
@@ -202,13 +203,15 @@ export class S3Blobs implements Blobs {
 
   async ping(): Promise<void> {
     using limit = timeLimit(this.#clock, PING_TIMEOUT_MS);
-    const put = new PutObjectCommand({
-      Bucket: this.#bucket,
-      Key: this.#prefix + PING_NAME,
-      ...this.#encryption,
-      Body: "ping",
-    });
-    await answered(this.#client.send(put, { abortSignal: limit.signal }));
+    const { signal } = limit;
+    const path = this.#prefix + PING_NAME;
+    const probe = { Bucket: this.#bucket, Key: path, ...this.#encryption };
+    const put = new PutObjectCommand({ ...probe, Body: PING });
+    await answered(this.#client.send(put, { abortSignal: signal }));
+    // The right to read may be missing alone, also the one to the key of the encryption.
+    const place = { client: this.#client, bucket: this.#bucket, clock: this.#clock };
+    const object = { ...place, path, key: PING_NAME, signal };
+    for await (const _ of readObject(object, { start: 0, end: PING.length }));
   }
 
   /** Returns true if there is no blob under the prefix. */

@@ -110,6 +110,26 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     expect((await download()).status).toBe(404);
   });
 
+  test("a server is not ready, and its log says why, while the bucket lets it write and not read", async () => {
+    await using proxy = await startS3Proxy(server.url);
+    const storage = server.storage({ prefix: newPrefix(), endpoint: proxy.url });
+    await using service = await startTestService({ config: { storage } });
+    const ready = async () => (await fetch(`${service.url}/ready`)).status;
+    expect(await ready()).toBe(200);
+    proxy.trouble = { kind: "denied", method: "GET", path: /x-id=GetObject/ };
+    expect(await ready()).toBe(503);
+    const reason = { message: expect.stringContaining("AccessDenied") };
+    expect(service.events.all).toContainEqual(
+      expect.objectContaining({
+        path: "/ready",
+        status: 503,
+        err: expect.objectContaining(reason),
+      }),
+    );
+    proxy.trouble = null;
+    expect(await ready()).toBe(200);
+  });
+
   test("a client never gets other bytes than it has asked for, whatever range the bucket answers with", async () => {
     await using proxy = await startS3Proxy(server.url);
     const storage = server.storage({ prefix: "ranges/", endpoint: proxy.url });

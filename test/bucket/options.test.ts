@@ -9,7 +9,7 @@ import { systemClock } from "../../src/clock.ts";
 
 const MIB = 1024 * 1024;
 
-/** Takes every write, and keeps its headers. */
+/** Takes every write, keeps its headers, and has nothing to read. */
 async function startRecorder() {
   const seen: { readonly asked: string; readonly headers: IncomingHttpHeaders }[] = [];
   const server = createServer((request, response) => {
@@ -50,7 +50,7 @@ test("every object is written with the encryption that is configured, in the pat
   const encryption = { algorithm: "aws:kms", kmsKeyId: "alias/ours" } as const;
   const blobs = openBlobs({ endpoint: recorder.url, encryption });
   await blobs.putBytes("small", [Buffer.from("x")]);
-  await blobs.ping();
+  await blobs.ping().catch(() => {});
   const pieces = async function* () {
     yield Buffer.alloc(6 * MIB);
   };

@@ -60,6 +60,8 @@ export type Trouble =
   | { readonly kind: "answers_lost" }
   /** Breaks the connection of each request, which goes nowhere. */
   | { readonly kind: "reset" }
+  /** Refuses requests for such an object with 403, as a bucket does whose policy has changed. */
+  | { readonly kind: "denied"; readonly method: string; readonly path: RegExp }
   /** Answers the request that completes an upload with 404, as some servers do while they still join its parts. */
   | { readonly kind: "joining" }
   /** Passes on the request that completes an upload, and answers 404, as such a server does to the same request after it. */
@@ -116,7 +118,7 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     } else if (current?.kind === "no_copy" && "x-amz-copy-source" in asked.headers) {
       asked.resume();
       answer.writeHead(501, { "content-type": "application/xml" }).end(NOT_IMPLEMENTED);
-    } else if (isRefused(asked)) {
+    } else if (isRefused(asked) || (current?.kind === "denied" && isMatch(asked, current))) {
       asked.resume();
       answer.writeHead(403, { "content-type": "application/xml" }).end(ACCESS_DENIED);
     } else if (current?.kind === "joining" && isMatch(asked, COMPLETION)) {
