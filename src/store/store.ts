@@ -67,7 +67,7 @@ export interface Store
     QuotaStore,
     SpendingStore,
     NudgeStore {
-  /** Rejects when the store cannot be used. */
+  /** Rejects when the store cannot be used, also when it takes no writes. */
   ping(): Promise<void>;
   close(): Promise<void>;
 }

@@ -129,6 +129,31 @@ describe.skipIf(!server)("on PostgreSQL", () => {
     expect(new Set(await reads())).toEqual(new Set([200]));
   });
 
+  test("a server is not ready, and its log says why, while the database answers reads and takes no writes", async () => {
+    const databaseUrl = await postgres!.createDatabase();
+    const proxy = await TcpProxy.before(databaseUrl);
+    await using fleet = new Fleet({ databaseUrl: proxy.urlOf(databaseUrl) });
+    const { url, openai, batchd } = await fleet.api();
+    const ready = async () => (await fetch(`${url}/ready`)).status;
+    // As managed servers do when their disk is nearly full. Only new connections learn of it.
+    const become = async (setting: "on" | "off") => {
+      const { pathname, port } = new URL(databaseUrl);
+      const name = pathname.slice(1);
+      await query(
+        databaseUrl,
+        `begin read write; alter database ${name} set default_transaction_read_only = ${setting}; commit`,
+      );
+      lead(proxy, Number(port));
+    };
+    await expect.poll(ready).toBe(200);
+    await become("on");
+    expect((await openai.files.list()).data).toEqual([]);
+    expect(await ready()).toBe(503);
+    await batchd.loggedLike(/"path":"\/ready","status":503.*read-only transaction/);
+    await become("off");
+    expect(await ready()).toBe(200);
+  });
+
   test.skipIf(!hasPgBouncer())(
     "no blob is garbage for a standby that a pooler leads to",
     async () => {

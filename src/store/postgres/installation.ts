@@ -35,6 +35,16 @@ export class Installation {
   }
 
   /**
+   * Rejects when the database takes no writes, although it may answer reads, as one does that its operator or a full disk has
+   * made read-only. The lock of a row is a write that leaves nothing behind.
+   */
+  async ping(): Promise<void> {
+    await this.#db.change((db) =>
+      db.select({ id: installation.id }).from(installation).for("update", { skipLocked: true }),
+    );
+  }
+
+  /**
    * Only one of several servers that start together sets it, and marks the place before the commit. A server that is killed
    * between the two leaves a new database. `mark` may run again.
    */

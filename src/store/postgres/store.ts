@@ -180,7 +180,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     ...postgresForecasts(db),
     ...replicaMethods(new PostgresReplicas(db), now),
     ...keyMethods(new PostgresKeys(db), new PostgresInteractiveSlots(db), now),
-    ping: async () => void (await db.read((each) => each.execute(sql`select 1`))),
+    ping: () => new Installation(db).ping(),
     ...nudgeMethods(db),
   };
 }
