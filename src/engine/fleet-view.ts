@@ -4,13 +4,14 @@
  */
 import type { Batch, BatchId } from "../batch/batch.ts";
 import type { CommonFailure, Forecast, Wait, Waiting } from "../batch/forecast.ts";
-import { isFinal, stepOf } from "../batch/status.ts";
+import { isFinal, maySendLines, stepOf } from "../batch/status.ts";
 import type { Clock } from "../clock.ts";
 import type { Store } from "../store/store.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import type { CommonFailures } from "./common-failures.ts";
 import type { FleetRoute } from "./dispatch/fleet-routes.ts";
 import type { Scheduler } from "./dispatch/scheduler.ts";
+import { isUnanswered, UNWRITABLE } from "./dispatch/waiting.ts";
 import type { Fleet } from "./fleet.ts";
 import type { ReplicaReport } from "./replica-report.ts";
 import type { Stalls } from "./stalls.ts";
@@ -39,6 +40,7 @@ const NOTHING_KNOWN = { ...NOTHING_EXPECTED, commonFailure: null };
 
 export class FleetView {
   readonly #deps: FleetViewDeps;
+  #unwritableSinceMs: number | null = null;
 
   constructor(deps: FleetViewDeps) {
     this.#deps = deps;
@@ -142,12 +144,34 @@ export class FleetView {
       forecasts.set(id, { ...(forecasts.get(id) ?? NOTHING_EXPECTED), commonFailure });
     }
     for (const batch of open) {
-      const waiting = this.#storageWaitOf(batch);
+      const waiting = this.#storageWaitOf(batch) ?? this.#unwritableWaitOf(batch, forecasts);
       if (waiting === null) continue;
       const forecast = forecasts.get(batch.id) ?? NOTHING_KNOWN;
       forecasts.set(batch.id, { ...forecast, etaAtMs: null, isAtRisk: true, waiting });
     }
     return forecasts;
+  }
+
+  /**
+   * The forecasts in the store say so too, unless the store takes no writes: then they are from before, and the answers
+   * cannot be kept either.
+   */
+  #unwritableWaitOf(batch: Batch, forecasts: ReadonlyMap<BatchId, Forecast>): Waiting | null {
+    const sinceMs = this.#noteUnwritable();
+    const hasLines = maySendLines(batch.status) && stepOf(batch.status) === null;
+    if (sinceMs === null || !hasLines || batch.paused !== null) return null;
+    const waiting = forecasts.get(batch.id)?.waiting ?? null;
+    return isUnanswered(waiting) ? waiting : { ...UNWRITABLE, sinceMs };
+  }
+
+  /** Returns since when no replica can keep answers; null while one can. */
+  #noteUnwritable(): number | null {
+    const { isWorker, fleet, canKeepAnswers } = this.#deps;
+    const own = isWorker ? [{ canWrite: canKeepAnswers() }] : [];
+    const workers = [...own, ...fleet.workers];
+    const isUnwritable = workers.length > 0 && !workers.some(({ canWrite }) => canWrite);
+    this.#unwritableSinceMs = isUnwritable ? (this.#unwritableSinceMs ?? fleet.nowMs) : null;
+    return this.#unwritableSinceMs;
   }
 
   #storageWaitOf(batch: Batch): Waiting | null {

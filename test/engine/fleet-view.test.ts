@@ -1,9 +1,9 @@
 /** What replicas report to each other decides what every one of them shows of a batch. Processes on one PostgreSQL. */
 import { describe, expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
-import { Fleet, type Member, submit } from "../support/fleet.ts";
+import { expectEveryLineOnce, Fleet, type Member, submit } from "../support/fleet.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
-import { sharePostgres } from "../support/postgres.ts";
+import { clerkOf, query, sharePostgres } from "../support/postgres.ts";
 import type { TestUpstream } from "../support/upstream.ts";
 
 const MEASURED_SECONDS = 5;
@@ -119,5 +119,24 @@ describe.skipIf(postgres === null)("x_batchd", () => {
     const id = await submit(api, 600);
     await shownAlike([api], id, ({ waiting }) => waiting?.reason === "no_room");
     expect((await extensionAt(api, first)).waiting).toBeNull();
+  });
+
+  test("says that answers cannot be kept also while the database keeps no forecast that says so", async () => {
+    const owned = await postgres!.createDatabase();
+    const databaseUrl = await clerkOf(owned);
+    const { username } = new URL(databaseUrl);
+    await using fleet = new Fleet({ databaseUrl });
+    const [api, { upstream }] = await Promise.all([fleet.api(), fleet.worker()]);
+    upstream.hold();
+    const id = await submit(api, 3);
+    await upstream.reached(3);
+    // As on a full disk: what needs no more room, such as the renewals of replicas, goes on.
+    await query(owned, `revoke insert, update on segments, forecasts from ${username}`);
+    upstream.release();
+    const isSaid = ({ waiting }: Extension) => waiting?.reason === "journal_not_writable";
+    const { at_risk } = await shownAlike([api], id, isSaid);
+    expect(at_risk).toBe(true);
+    await query(owned, `grant insert, update on segments, forecasts to ${username}`);
+    await expectEveryLineOnce(api, id, 3);
   });
 });
