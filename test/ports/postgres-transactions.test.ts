@@ -11,8 +11,11 @@ import { Database } from "../../src/store/postgres/database.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { query } from "../support/postgres.ts";
 import {
+  aBatch,
   aFile,
   anAnnouncement,
+  anUpload,
+  aPart,
   aReceipt,
   aResult,
   aSegment,
@@ -23,6 +26,8 @@ import {
   finalizingBatch,
   finishBatch,
   insertBatch,
+  insertFile,
+  LEASE_TTL_MS,
   NOW_MS,
   PROJECT,
   startBatch,
@@ -215,6 +220,33 @@ function testRenewals(): void {
   });
 }
 
+function testConnections(): void {
+  test("files, batches and parts that wait for a lock of their project leave connections to everyone else", async () => {
+    const { store } = await open();
+    const { url } = await postgres!.shared();
+    const upload = anUpload();
+    await store.insertUpload(upload);
+    const file = aFile();
+    await insertFile(store, file);
+    const parts = Array.from({ length: 6 }, () => aPart(upload));
+    for (const { blobKey } of parts) await store.declareBlobs([blobKey], LEASE_TTL_MS);
+    const limit = { project: PROJECT, quotas: { storedBytes: 1_000_000 } };
+    await using admin = await connect(url);
+    await admin.query("begin");
+    await admin.query("select from project_locks for update");
+    const inserted = parts.flatMap((part) => [
+      insertFile(store, aFile()),
+      store.insertBatch(aBatch({ inputFileId: file.id })),
+      store.insertPartIfPending(part, limit),
+    ]);
+    await isWaitedFor(admin);
+    expect((await store.findFile(file))?.id).toBe(file.id);
+    await admin.query("commit");
+    await Promise.all(inserted);
+    expect(await inserted.at(-1)).toBe("stored");
+  });
+}
+
 function testBudgets(): void {
   test("chunks that wait for the decisions of their project leave connections to everyone else", async () => {
     const { store } = await open();
@@ -357,6 +389,7 @@ describe.skipIf(postgres === null)("on PostgreSQL", () => {
   describe("timeouts", testTimeouts);
   describe("intents", testIntents);
   describe("renewals", testRenewals);
+  describe("connections", testConnections);
   describe("budgets", testBudgets);
   describe("sums of usage", testUsageSums);
 });

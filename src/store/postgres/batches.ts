@@ -118,11 +118,13 @@ export class PostgresBatches {
   }
 
   insert(batch: Batch, insertion: Insertion): Promise<void> {
-    return this.#db.transaction((db) => this.insertWithin(db, batch, insertion));
+    const { project } = batch;
+    return this.#db.lockingTransaction({ kind: "lists", project }, (db) =>
+      this.#insertWithin(db, batch, insertion),
+    );
   }
 
-  /** Takes part in a transaction. */
-  async insertWithin(
+  async #insertWithin(
     db: Db,
     batch: Batch,
     { receipt, quotas, deliveries = [], now }: Insertion,

@@ -11,6 +11,7 @@
  * transaction mode may stand between.
  */
 import { type Clock, sleep } from "../../clock.ts";
+import { OneByOne } from "../../one-by-one.ts";
 import { StoreRefusal, StoreUnavailable } from "../failures.ts";
 import { cancelStatement } from "./cancel.ts";
 import {
@@ -38,6 +39,11 @@ export type OnStatements = (count: number) => void;
 /** Runs statements on one connection. */
 export type Db = NodePgDatabase;
 
+export interface ProjectLock {
+  readonly kind: "lists" | "spending";
+  readonly project: string;
+}
+
 /** The timeout exists because a process may stop in the middle of a transaction (SIGSTOP, a partition). Its locks must end. */
 const BEGIN =
   "begin isolation level read committed; set local idle_in_transaction_session_timeout = '15s'";
@@ -62,6 +68,8 @@ export class Database {
   readonly #wrapped = new WeakMap<PoolClient, Db>();
   readonly #clock: Pick<Clock, "after">;
   readonly #onStatements: OnStatements;
+  /** The transactions that take a lock, by the name of the lock. */
+  readonly #locking = new OneByOne<string>();
   #closed: Promise<void> | null = null;
   #isMute = false;
 
@@ -120,6 +128,15 @@ export class Database {
         throw thrown;
       }
     }, "write");
+  }
+
+  /**
+   * Runs a transaction that takes a lock of a project (`project-locks.ts`). This process runs one at a time for each lock.
+   * Others would wait for the lock, each on a connection that the leases and other projects need.
+   */
+  lockingTransaction<T>(lock: ProjectLock, work: (db: Db) => Promise<T>): Promise<T> {
+    const name = `${lock.kind} ${lock.project}`;
+    return this.#locking.run(name, () => this.transaction(work));
   }
 
   /** It may be called twice. */

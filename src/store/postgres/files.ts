@@ -39,7 +39,8 @@ export class PostgresFiles {
   }
 
   insertIfDeclared(file: StoredFile, receipt?: Receipt, quotas?: FileQuotas): Promise<boolean> {
-    return this.#db.transaction(async (db) => {
+    const { project } = file;
+    return this.#db.lockingTransaction({ kind: "lists", project }, async (db) => {
       if (!(await consumeIntent(db, file.blobKey))) return false;
       if (receipt !== undefined) await this.#idempotency.record(db, receipt);
       await insertFile(db, file, quotas);

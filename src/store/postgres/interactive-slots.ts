@@ -19,7 +19,7 @@ export class PostgresInteractiveSlots {
     now: SQL,
   ): Promise<boolean> {
     const isOfProject = eq(interactiveSlots.project, project);
-    return this.#db.transaction(async (db) => {
+    return this.#db.lockingTransaction({ kind: "lists", project }, async (db) => {
       // No other request of the project comes between the count and the new row.
       await lockLists(db, project);
       await db

@@ -5,12 +5,12 @@
  */
 import { crc32 } from "node:zlib";
 import { projectLocks } from "./access-schema.ts";
-import type { Db } from "./database.ts";
+import type { Db, ProjectLock } from "./database.ts";
 import { eq } from "./drizzle.ts";
 
 /** The number of rows for each kind of lock. The migration makes rows for two kinds. */
 const ROWS_PER_KIND = 1024;
-const KINDS = { lists: 0, spending: 1 } as const;
+const KINDS: Readonly<Record<ProjectLock["kind"], number>> = { lists: 0, spending: 1 };
 
 /**
  * Keeps the order of lists, until the commit. A list goes by `sequence`, which a row gets when it is inserted. Two
@@ -38,7 +38,7 @@ export const lockKeys = (db: Db): Promise<void> => lock(db, "lists", ":keys");
  */
 export const lockWebhooks = (db: Db): Promise<void> => lock(db, "lists", "webhooks");
 
-async function lock(db: Db, kind: keyof typeof KINDS, project: string): Promise<void> {
+async function lock(db: Db, kind: ProjectLock["kind"], project: string): Promise<void> {
   const number = KINDS[kind] * ROWS_PER_KIND + (crc32(project) % ROWS_PER_KIND);
   const rows = await db
     .select({ number: projectLocks.number })

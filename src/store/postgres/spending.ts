@@ -6,7 +6,6 @@ import type { BatchId } from "../../batch/batch.ts";
 import { dayOf, monthOf } from "../../batch/model-usage.ts";
 import type { Decimal } from "../../batch/price.ts";
 import { addSpending, type BoundReason, grantOf, type Spending } from "../../batch/spending.ts";
-import { OneByOne } from "../../one-by-one.ts";
 import type { ChunkLease } from "../leases.ts";
 import {
   assertNotUsedUp,
@@ -44,27 +43,17 @@ const PAUSE_COLUMNS = {
 
 export class PostgresSpending {
   readonly #db: Database;
-  /** The decisions, by project. */
-  readonly #decisions = new OneByOne<string>();
 
   constructor(db: Database) {
     this.#db = db;
   }
 
-  /**
-   * One project has one decision at a time in this process. Others would wait for its lock, each on a connection that the
-   * leases and other projects need.
-   */
-  reserve(lease: ChunkLease, reservation: Reservation, now: SQL): Promise<ReservationResult> {
-    return this.#decisions.run(reservation.project, () => this.#reserve(lease, reservation, now));
-  }
-
-  #reserve(
+  reserve(
     lease: ChunkLease,
     { project, quotas, ...request }: Reservation,
     now: SQL,
   ): Promise<ReservationResult> {
-    return this.#db.transaction(async (db) => {
+    return this.#db.lockingTransaction({ kind: "spending", project }, async (db) => {
       await lockSpending(db, project);
       const held = await findHeld(db, lease);
       if (held === null) return { kind: "not_held" };

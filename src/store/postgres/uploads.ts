@@ -17,7 +17,7 @@ import {
   type UploadPart,
 } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
-import type { Database } from "./database.ts";
+import type { Database, Db } from "./database.ts";
 import { and, eq, gt, type SQL, sql } from "./drizzle.ts";
 import { uploadParts, uploads } from "./file-schema.ts";
 import { insertFile, storedBy } from "./files.ts";
@@ -60,7 +60,8 @@ export class PostgresUploads {
     limit: ByteQuota | undefined,
     now: SQL,
   ): Promise<PartOutcome> {
-    return this.#db.transaction(async (db) => {
+    const isBounded = limit !== undefined && limit.quotas.storedBytes !== null;
+    const insert = async (db: Db): Promise<PartOutcome> => {
       if (!(await haveIntents(db, [part.blobKey]))) return "refused";
       // From here on no other part of the upload comes between.
       const [upload] = await db
@@ -71,13 +72,16 @@ export class PostgresUploads {
       if (upload === undefined) return "refused";
       if (upload.partCount >= UPLOAD_MAX_PARTS) return "full";
       await consumeIntent(db, part.blobKey);
-      if (limit !== undefined && limit.quotas.storedBytes !== null) {
+      if (isBounded) {
         await lockLists(db, limit.project);
         assertRoomForBytes(await storedBy(db, limit.project), part.bytes, limit.quotas);
       }
       await db.insert(uploadParts).values(part);
       return "stored";
-    });
+    };
+    return isBounded
+      ? this.#db.lockingTransaction({ kind: "lists", project: limit.project }, insert)
+      : this.#db.transaction(insert);
   }
 
   async *partPages(uploadId: UploadId): AsyncGenerator<UploadPart[]> {
@@ -102,7 +106,8 @@ export class PostgresUploads {
     { file, receipt, quotas }: CompletionTerms & { readonly file: StoredFile },
     now: SQL,
   ): Promise<boolean> {
-    return this.#db.transaction(async (db) => {
+    const { project } = upload;
+    return this.#db.lockingTransaction({ kind: "lists", project }, async (db) => {
       if (!(await haveIntents(db, [file.blobKey]))) return false;
       const { rowCount } = await db
         .update(uploads)
