@@ -143,25 +143,15 @@ export class FleetView {
       if (commonFailure === null) continue;
       forecasts.set(id, { ...(forecasts.get(id) ?? NOTHING_EXPECTED), commonFailure });
     }
+    const unwritableSinceMs = this.#noteUnwritable();
     for (const batch of open) {
-      const waiting = this.#storageWaitOf(batch) ?? this.#unwritableWaitOf(batch, forecasts);
-      if (waiting === null) continue;
       const forecast = forecasts.get(batch.id) ?? NOTHING_KNOWN;
+      const waiting =
+        this.#storageWaitOf(batch) ?? unwritableWaitOf(batch, forecast.waiting, unwritableSinceMs);
+      if (waiting === null) continue;
       forecasts.set(batch.id, { ...forecast, etaAtMs: null, isAtRisk: true, waiting });
     }
     return forecasts;
-  }
-
-  /**
-   * The forecasts in the store say so too, unless the store takes no writes: then they are from before, and the answers
-   * cannot be kept either.
-   */
-  #unwritableWaitOf(batch: Batch, forecasts: ReadonlyMap<BatchId, Forecast>): Waiting | null {
-    const sinceMs = this.#noteUnwritable();
-    const hasLines = maySendLines(batch.status) && stepOf(batch.status) === null;
-    if (sinceMs === null || !hasLines || batch.paused !== null) return null;
-    const waiting = forecasts.get(batch.id)?.waiting ?? null;
-    return isUnanswered(waiting) ? waiting : { ...UNWRITABLE, sinceMs };
   }
 
   /** Returns since when no replica can keep answers; null while one can. */
@@ -184,4 +174,18 @@ export class FleetView {
     }
     return null;
   }
+}
+
+/**
+ * The forecasts in the store say so too, unless the store takes no writes: then they are from before, and the answers
+ * cannot be kept either.
+ */
+function unwritableWaitOf(
+  batch: Batch,
+  waiting: Waiting | null,
+  sinceMs: number | null,
+): Waiting | null {
+  const hasLines = maySendLines(batch.status) && stepOf(batch.status) === null;
+  if (sinceMs === null || !hasLines || batch.paused !== null) return null;
+  return isUnanswered(waiting) ? waiting : { ...UNWRITABLE, sinceMs };
 }

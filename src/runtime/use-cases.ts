@@ -318,5 +318,7 @@ const snapshotsOf =
 
 async function assertReady(engine: Engine, { store, blobs }: Parts): Promise<void> {
   if (!engine.canKeepAnswers) throw new Error("answers cannot be written (journal.write_failed)");
-  await Promise.all([store.ping(), blobs.ping()]);
+  // Both are waited for, so that no more looks than one are under way.
+  const checks = await Promise.allSettled([store.ping(), blobs.ping()]);
+  for (const check of checks) if (check.status === "rejected") throw check.reason;
 }

@@ -39,6 +39,7 @@ export type OnStatements = (count: number) => void;
 /** Runs statements on one connection. */
 export type Db = NodePgDatabase;
 
+/** A lock for which the transactions of one project wait (`project-locks.ts`). */
 export interface ProjectLock {
   readonly kind: "lists" | "spending";
   readonly project: string;
@@ -131,7 +132,7 @@ export class Database {
   }
 
   /**
-   * Runs a transaction that takes a lock of a project (`project-locks.ts`). This process runs one at a time for each lock.
+   * Runs a transaction that takes a lock of a project. This process runs one at a time for each lock.
    * Others would wait for the lock, each on a connection that the leases and other projects need.
    */
   lockingTransaction<T>(lock: ProjectLock, work: (db: Db) => Promise<T>): Promise<T> {

@@ -78,7 +78,7 @@ export class Limiter {
   #isClosed = false;
   /** Whether a slot was granted, and the next one is about to be. */
   #isGranting = false;
-  /** Whether a line waits for the next turn alone. */
+  /** Whether a line has a slot, and is sent as soon as a turn has time. */
   #isOutOfTime = false;
   #alarm: { readonly atMs: number; readonly cancel: Cancel } | null = null;
 
