@@ -26,9 +26,11 @@ const STAR = /^(?:Alias cannot|Unresolved alias)/;
 export function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType): string[] {
   if (issue.code === "unrecognized_keys") {
     const known = keysAt(schema, issue.path);
-    return issue.keys.map(
-      (key) => `${pathText([...issue.path, key])}: unknown key${suggestion(key, known)}`,
-    );
+    const homes = issue.path.length === 0 ? homesOfKeys(schema, known) : new Map<string, string>();
+    return issue.keys.map((key) => {
+      const hint = suggestion(closestTo(key, known) ?? homes.get(key));
+      return `${pathText([...issue.path, key])}: unknown key${hint}`;
+    });
   }
   const isMissing = issue.code === "invalid_type" || issue.code === "invalid_value";
   if (isMissing && issue.input === undefined) {
@@ -70,9 +72,24 @@ function kindOfInput(input: unknown): string {
 /** The most letters that may differ between an unknown word and the word to suggest. */
 const maxDistance = (word: string) => Math.max(2, Math.floor(word.length / 3));
 
-function suggestion(key: string, known: readonly string[]): string {
-  const meant = closestMatch(key, known, { maxDistance: maxDistance(key) });
-  return meant === undefined ? "" : `, did you mean ${meant}?`;
+const closestTo = (key: string, known: readonly string[]) =>
+  closestMatch(key, known, { maxDistance: maxDistance(key) });
+
+const suggestion = (meant: string | undefined) =>
+  meant === undefined ? "" : `, did you mean ${meant}?`;
+
+/** Returns the path of each key that belongs below one key of the top, and below no other. */
+function homesOfKeys(schema: z.ZodType, tops: readonly string[]): Map<string, string> {
+  const homes = new Map<string, string>();
+  const shared = new Set<string>();
+  for (const top of tops) {
+    for (const key of keysAt(schema, [top])) {
+      if (homes.has(key)) shared.add(key);
+      homes.set(key, `${top}.${key}`);
+    }
+  }
+  for (const key of shared) homes.delete(key);
+  return homes;
 }
 
 type JsonSchema = z.core.JSONSchema._JSONSchema;

@@ -151,6 +151,10 @@ describe("a key that is not known comes with the one that was probably meant", (
       "upstreams: [{ name: a, base_url: http://a/v1, models: [{ name: m, nam: m }] }]",
       "upstreams[0].models[0].nam: unknown key, did you mean name?",
     ],
+    ["port: 80", "port: unknown key, did you mean server.port?"],
+    ["max_line_bytes: 80", "max_line_bytes: unknown key, did you mean limits.max_line_bytes?"],
+    // Webhooks and deliveries both have it.
+    ["allow_private_hosts: [a]", "allow_private_hosts: unknown key"],
     ["server: { completely_else: a }", "server.completely_else: unknown key"],
   ])("%s", (yaml, problem) => expect(problemsOf(yaml)).toContain(problem));
 });
