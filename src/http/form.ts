@@ -61,6 +61,7 @@ export function readForm<Details>(
   parser.on("file", (name, stream, filename) => {
     stream.on("error", () => {});
     readParts++;
+    if (form.fields.includes(name)) return fail(fieldAsFile(name));
     if (name !== form.content) return fail(unexpectedField(name));
     if (content !== null) {
       return fail(malformed(`Only one '${form.content}' can be uploaded in a request.`));
@@ -161,6 +162,10 @@ const malformed = (message: string, cause?: unknown) =>
 
 const endedEarly = (cause: unknown) =>
   malformed("The upload is not complete multipart/form-data: it ended early or is broken.", cause);
+
+/** Clients make a part a file by mistake, such as by `files={"purpose": …}` in Python. */
+const fieldAsFile = (name: string) =>
+  malformed(`'${name}' came as a file. (HINT: Send it as a field, a part without a filename.)`);
 
 const unexpectedField = (name: string | undefined) =>
   malformed(`Additional properties are not allowed ('${truncate(name ?? "")}' was unexpected)`);

@@ -198,6 +198,12 @@ describe("an upload is refused", () => {
       null,
     ],
     [
+      "with a field that came as a file",
+      [{ ...purpose(), filename: "purpose" }, file()],
+      "'purpose' came as a file. (HINT: Send it as a field, a part without a filename.)",
+      null,
+    ],
+    [
       "with a field that is too long",
       [purpose("batch".padEnd(5_000)), file()],
       "The value of 'purpose' is too long.",
