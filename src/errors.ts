@@ -193,12 +193,16 @@ interface PublicErrorOptions {
 }
 
 /** The error for a body that is not JSON, or not of the required kind. */
-export const jsonBodyError = (cause?: unknown): PublicError =>
+export const jsonBodyError = (body: Uint8Array, cause?: unknown): PublicError =>
   new PublicError(
     "invalid_request",
-    "We could not parse the JSON body of your request. (HINT: This API expects a body of valid JSON in UTF-8, and what was sent is not. Most often a quote or a comma is missing, or the HTTP library was given an object that it did not turn into JSON.)",
+    `We could not parse the JSON body of your request. (HINT: ${body.length === 0 ? EMPTY_BODY : NO_JSON})`,
     { cause },
   );
+
+const EMPTY_BODY = "The body is empty, and this API expects a JSON object in it.";
+const NO_JSON =
+  "This API expects a body of valid JSON in UTF-8, and what was sent is not. Most often a quote or a comma is missing, or the HTTP library was given an object that it did not turn into JSON.";
 
 /** An empty path stands for the body as a whole. */
 export const tooManyProperties = (path: string, count: number, max: number) =>

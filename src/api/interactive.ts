@@ -69,7 +69,7 @@ export class Interactive {
   async answer(request: InteractiveRequest, disconnected: AbortSignal): Promise<InteractiveAnswer> {
     const { upstreams, defaultModel, rulesOf } = this.#deps;
     const found = await read(new BodyModelReading(), request.body);
-    if (!found.ok) throw jsonBodyError();
+    if (!found.ok) throw jsonBodyError(request.body);
     if (found.otherModel !== null) {
       const param = decodeString(request.body, found.otherModel);
       const code = param === "model" ? "invalid_value" : "unknown_parameter";

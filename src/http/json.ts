@@ -92,7 +92,7 @@ function parseJson(bytes: Uint8Array): unknown {
   try {
     return JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
   } catch (cause) {
-    throw jsonBodyError(cause);
+    throw jsonBodyError(bytes, cause);
   }
 }
 

@@ -240,6 +240,7 @@ describe("a request is refused before it goes out", () => {
       expect(answer.status).toBe(400);
       const { error } = await wireOf(answer);
       expect(error.message).toMatch(/^We could not parse the JSON body of your request/);
+      expect(error.message.includes("The body is empty")).toBe(text === "");
       expect(upstream.total).toBe(before);
     },
   );

@@ -149,7 +149,8 @@ describe("an upload is not completed, and stays pending,", () => {
   });
 
   test.each([
-    ["no JSON", "", "We could not parse the JSON body"],
+    ["nothing", "", "We could not parse the JSON body of your request. (HINT: The body is empty,"],
+    ["no JSON", "{", "We could not parse the JSON body of your request. (HINT: This API expects"],
     ["no parts", "{}", "Missing required parameter: 'part_ids'."],
     ["parts that are no list", '{"part_ids":"a"}', "Invalid type for 'part_ids'"],
     ["parts that are no ids", '{"part_ids":[1]}', "Invalid type for 'part_ids.0'"],
