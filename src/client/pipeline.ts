@@ -167,7 +167,12 @@ async function createFrom(
     ...("input_file_id" in origin && { input_file_id: origin.input_file_id }),
     endpoint: step.endpoint,
     completion_window: step.window,
-    metadata: { pipeline: pipeline.name, step: `${number} ${step.name}`, [KEY]: key },
+    metadata: {
+      name: `${pipeline.name}-${number}-${step.name}`,
+      pipeline: pipeline.name,
+      step: `${number} ${step.name}`,
+      [KEY]: key,
+    },
     x_batchd: {
       default_model: step.default_model,
       dedupe: step.dedupe,

@@ -66,6 +66,12 @@ test("the commands of the page run three steps, find them again, and do the last
     "2 judge",
     "3 rewrite",
   ]);
+  // The page, run records and branches of deliveries call a batch by this name.
+  expect(json.map((line) => JSON.parse(line).metadata.name)).toEqual([
+    "translate-1-translate",
+    "translate-2-judge",
+    "translate-3-rewrite",
+  ]);
   const ids = (text: string) => [...text.matchAll(/"custom_id":"([^"]+)"/g)].map(([, id]) => id);
   const rows = ids(read("rewritten.jsonl"));
   expect(rows).toEqual(
