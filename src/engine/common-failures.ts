@@ -6,8 +6,8 @@
 import type { Batch, BatchId } from "../batch/batch.ts";
 import { FIRST_LINES } from "../batch/failures.ts";
 import type { CommonFailure } from "../batch/forecast.ts";
-import { errorIn } from "../batch/line-failure.ts";
-import { type FinalOutcome, isSuccess } from "../batch/outcome.ts";
+import { errorIn, failureOf } from "../batch/line-failure.ts";
+import { type FinalOutcome, isSuccess, noAnswerOf } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../telemetry/log.ts";
 
@@ -67,7 +67,7 @@ export class CommonFailures {
 
   #begin({ id, counts }: Pick<Batch, "id" | "counts">, outcome: FinalOutcome): void {
     const isFirst = counts.completed === 0 && counts.failed === 0 && !isSuccess(outcome);
-    this.#tracks.set(id, isFirst ? { failure: failureOf(outcome), lineCount: 1 } : null);
+    this.#tracks.set(id, isFirst ? { failure: commonFailureOf(outcome), lineCount: 1 } : null);
     const [oldest] = this.#tracks.keys();
     if (this.#tracks.size > MAX_BATCHES && oldest !== undefined) this.#tracks.delete(oldest);
   }
@@ -78,7 +78,7 @@ export class CommonFailures {
     outcome: FinalOutcome,
   ): void {
     const { statusCode, code } = track.failure;
-    const failure = isSuccess(outcome) ? null : failureOf(outcome);
+    const failure = isSuccess(outcome) ? null : commonFailureOf(outcome);
     if (failure === null || failure.statusCode !== statusCode || failure.code !== code) {
       this.#tracks.set(id, null);
       return;
@@ -93,16 +93,16 @@ export class CommonFailures {
   }
 }
 
-function failureOf(outcome: FinalOutcome): CommonFailure {
-  const known = { lineCount: 1, statusCode: null, code: null, message: null };
-  if (outcome.kind === "refused") return { ...known, code: "upstream_refused" };
-  if (!("body" in outcome)) return { ...known, code: outcome.kind };
-  return { ...known, statusCode: outcome.status, ...errorOf(outcome.body) };
+/** Names the failure as the row of the line does, and as the groups of failures of its batch do. */
+function commonFailureOf(outcome: FinalOutcome): CommonFailure {
+  const { status, code } = failureOf(outcome);
+  return { lineCount: 1, statusCode: status, code, message: shortText(messageOf(outcome)) };
 }
 
-function errorOf(body: Buffer): Pick<CommonFailure, "code" | "message"> {
-  const { code, message } = errorIn(body) ?? {};
-  return { code: shortText(code), message: shortText(message) };
+function messageOf(outcome: FinalOutcome): unknown {
+  if ("body" in outcome && outcome.body !== null) return errorIn(outcome.body)?.["message"];
+  if (outcome.kind === "answered" || outcome.kind === "overloaded") return null;
+  return noAnswerOf(outcome).message;
 }
 
 const shortText = (value: unknown) =>

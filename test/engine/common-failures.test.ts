@@ -1,6 +1,7 @@
 /** Which batches are known to fail because of one mistake, and how many of them are remembered. */
 import { expect, test } from "vitest";
 import { FIRST_LINES } from "../../src/batch/failures.ts";
+import { failureOf } from "../../src/batch/line-failure.ts";
 import type { FinalOutcome } from "../../src/batch/outcome.ts";
 import { CommonFailures } from "../../src/engine/common-failures.ts";
 import { Events } from "../support/events.ts";
@@ -15,8 +16,19 @@ const answered = (status: number, body: object): FinalOutcome => ({
   usage: aBatch().usage,
 });
 const WRONG = answered(400, { error: { code: "invalid_value", message: "m".repeat(1_000) } });
+const REFUSED: FinalOutcome = {
+  kind: "refused",
+  reason: "credentials",
+  status: 401,
+  requestId: null,
+  detail: "status 401 for this model",
+  said: "",
+  body: Buffer.from('{"error":{"code":"unknown_model","message":"m"}}'),
+};
 const ALIKE = [
-  ["timed_out", { kind: "timed_out", afterMs: 1 } as const, null],
+  ["request_timeout", { kind: "timed_out", afterMs: 1 } as const, null],
+  ["upstream_error", { kind: "broken", detail: "it is not JSON" } as const, null],
+  ["unknown_model", REFUSED, 401],
   ["invalid_value", WRONG, 400],
 ] as const;
 
@@ -42,7 +54,8 @@ test.each(ALIKE)(
     expect(noted(times(FIRST_LINES - 1, outcome)).found).toBeNull();
     const { found, events } = noted(times(2 * FIRST_LINES, outcome));
     expect(found).toMatchObject({ lineCount: FIRST_LINES, statusCode, code });
-    expect(found?.message?.length ?? 0).toBeLessThanOrEqual(200);
+    expect(failureOf(outcome)).toEqual({ status: statusCode, code });
+    expect(found?.message).toMatch(/^.{1,200}$/);
     expect(events.count("batch.failing_alike")).toBe(1);
   },
 );

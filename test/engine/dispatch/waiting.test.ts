@@ -139,6 +139,29 @@ describe("a batch of which the first 50 lines fail alike", () => {
       message: "max_tokens is too large",
     });
   });
+
+  test("names the code and the message of their rows where they have no answer", async () => {
+    await using upstream = await startUpstream({
+      answers: async ({ user }) => {
+        if (user === "another") return GOOD;
+        // An upstream that serves nothing else would be taken for down.
+        await service.openai.chat.completions.create({
+          model: "test-model",
+          messages: [{ role: "user", content: "Hi" }],
+          user: "another",
+        });
+        return { body: "no JSON" };
+      },
+    });
+    await using service = await startTestService({ config: configFor(upstream.url) });
+    const batch = await service.run(chatLines(50));
+    const [row] = await service.rows(batch.error_file_id);
+    expect(row?.error).toMatchObject({ code: "upstream_error" });
+    expect(extensionOf(batch)).toMatchObject({
+      common_failure: { lines: 50, status_code: null, ...row?.error },
+      failures: [{ status_code: null, code: "upstream_error", lines: 50 }],
+    });
+  });
 });
 
 test.each([408, 502])(
