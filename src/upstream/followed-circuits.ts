@@ -3,7 +3,8 @@
  */
 import type { Clock } from "../clock.ts";
 import type { Capacity } from "./capacity/capacity.ts";
-import { type Holds, keyOf } from "./holds.ts";
+import type { Holds } from "./holds.ts";
+import { keyOf } from "./kind-map.ts";
 import { failureAs, type OpenedCircuit, partIn, refusedAs, takePart } from "./shared-circuits.ts";
 import { unavailabilityOf } from "./unavailability.ts";
 import type { RequestKind, TargetReport } from "./upstream.ts";

@@ -4,7 +4,7 @@
  */
 import type { Clock } from "../clock.ts";
 import { offAbort, onAbort } from "./exchange/abort-listeners.ts";
-import { keyOf } from "./holds.ts";
+import { keyOf } from "./kind-map.ts";
 import type { RequestKind } from "./upstream.ts";
 
 export class HeldWaits {

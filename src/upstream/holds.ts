@@ -18,12 +18,11 @@
 import type { Outcome, Refused } from "../batch/outcome.ts";
 import { BATCH_ENDPOINTS } from "../contract/batch.ts";
 import { CircuitBreaker, type Ended } from "./capacity/breaker.ts";
+import { KindMap } from "./kind-map.ts";
 import type { RequestKind } from "./upstream.ts";
 
-/** The number of open holds that a report lists. */
+/** The number of kinds that a report lists. */
 const MAX_LISTED = 50;
-/** The number of kinds that are kept. A client that asks for ever new models makes the oldest go. */
-const MAX_KINDS = 1_000;
 const NEVER = Number.NEGATIVE_INFINITY;
 
 /** The circuit breaker of a kind. */
@@ -37,11 +36,11 @@ class KindBreaker extends CircuitBreaker<Refused> {
 }
 
 export class Holds {
-  readonly #breakers = new Map<string, KindBreaker>();
+  readonly #breakers = new KindMap<KindBreaker>();
   /** The latest start of a request that was served. */
   #servedAtMs = NEVER;
   /** The latest start of a served request for each kind that was refused before. */
-  readonly #servedByKind = new Map<string, number>();
+  readonly #servedByKind = new KindMap<number>();
   readonly #listeners = new Set<() => void>();
 
   /** Adds a listener for the moments at which held requests may go again, or a probe has ended. */
@@ -55,7 +54,7 @@ export class Holds {
 
   /** Returns the answer for which nothing of this kind goes out; null when requests go out. */
   heldFor(kind: RequestKind): Refused | null {
-    const breaker = this.#find(kind);
+    const breaker = this.#breakers.get(kind);
     return breaker === null || breaker.circuit === "closed" ? null : breaker.lastFailure;
   }
 
@@ -70,19 +69,19 @@ export class Holds {
 
   /** Finds or makes the circuit breaker of a kind. */
   breakerOf(kind: RequestKind): CircuitBreaker<Refused> {
-    const breaker = this.#find(kind) ?? new KindBreaker(kind);
-    setLatest(this.#breakers, keyOf(kind), breaker);
+    const breaker = this.#breakers.get(kind) ?? new KindBreaker(kind);
+    this.#breakers.set(kind, breaker);
     return breaker;
   }
 
-  /** Lists the circuit breakers, the latest ones if there are many. */
+  /** Lists the circuit breakers, the latest ones of each project if there are many. */
   get breakers(): readonly KindBreaker[] {
-    return [...this.#breakers.values()].slice(-MAX_LISTED);
+    return this.#breakers.latest(MAX_LISTED).map(([, breaker]) => breaker);
   }
 
   /** The latest start of a served request that proves the target good for this kind. */
   servedAtMs(kind: RequestKind, isAboutCredit: boolean): number {
-    return isAboutCredit ? (this.#servedByKind.get(keyOf(kind)) ?? NEVER) : this.#servedAtMs;
+    return isAboutCredit ? (this.#servedByKind.get(kind) ?? NEVER) : this.#servedAtMs;
   }
 
   /** The latest start of a request that was served. */
@@ -92,14 +91,14 @@ export class Holds {
 
   /** The latest starts of served requests of kinds that were refused before. */
   get servedKinds(): [string, number][] {
-    return [...this.#servedByKind].slice(-MAX_LISTED);
+    return this.#servedByKind.latest(MAX_LISTED);
   }
 
   get isAnyOpen(): boolean {
     return this.#breakers.values().some(({ circuit }) => circuit !== "closed");
   }
 
-  /** Lists the kinds that are held, the latest ones if there are many. */
+  /** Lists the kinds that are held, the latest ones of each project if there are many. */
   list(): { readonly kind: RequestKind; readonly refused: Refused }[] {
     return this.breakers.flatMap(({ kind, circuit, lastFailure }) =>
       circuit === "closed" || lastFailure === null ? [] : [{ kind, refused: lastFailure }],
@@ -108,18 +107,18 @@ export class Holds {
 
   /** Returns when a request of this kind may start. Infinity means that a probe is under way. */
   readyAtMs(kind: RequestKind): number {
-    return this.#find(kind)?.readyAtMs() ?? NEVER;
+    return this.#breakers.get(kind)?.readyAtMs() ?? NEVER;
   }
 
   /** Returns the time until which requests of this kind that have a choice go elsewhere. */
   backoffUntilMs(kind: RequestKind): number {
-    return this.#find(kind)?.backoffUntilMs ?? NEVER;
+    return this.#breakers.get(kind)?.backoffUntilMs ?? NEVER;
   }
 
   /** Lets an attempt start, if it may. */
   pass(kind: RequestKind, nowMs: number): boolean {
     if (this.readyAtMs(kind) > nowMs) return false;
-    this.#find(kind)?.pass(nowMs);
+    this.#breakers.get(kind)?.pass(nowMs);
     return true;
   }
 
@@ -151,12 +150,12 @@ export class Holds {
   }
 
   #noteOther(kind: RequestKind, evidence: "good" | "nothing", ended: Ended): void {
-    const breaker = this.#find(kind);
+    const breaker = this.#breakers.get(kind);
     if (breaker === null) return;
     breaker.note(evidence, ended, null);
     if (evidence === "good") {
-      this.#breakers.delete(keyOf(kind));
-      setLatest(this.#servedByKind, keyOf(kind), ended.startedAtMs);
+      this.#breakers.delete(kind);
+      this.#servedByKind.set(kind, ended.startedAtMs);
     }
     this.notify();
   }
@@ -164,9 +163,9 @@ export class Holds {
   /** Ends the holds that a served request contradicts, because it started after they began. */
   #endContradicted(startedAtMs: number): void {
     let hasEnded = false;
-    for (const [key, { openedAtMs, lastFailure }] of this.#breakers) {
+    for (const { kind, openedAtMs, lastFailure } of this.#breakers.values()) {
       if (lastFailure?.reason === "quota" || openedAtMs >= startedAtMs) continue;
-      this.#breakers.delete(key);
+      this.#breakers.delete(kind);
       hasEnded = true;
     }
     if (hasEnded) this.notify();
@@ -180,18 +179,8 @@ export class Holds {
 
   /** Forgets the requests of projects that are deleted: none of them would ever end a hold. */
   forget(projects: readonly string[]): void {
-    let isChanged = false;
-    for (const kinds of [this.#breakers, this.#servedByKind]) {
-      for (const key of kinds.keys()) {
-        if (projects.includes(projectIn(key))) isChanged = kinds.delete(key);
-      }
-    }
-    if (isChanged) this.notify();
-  }
-
-  /** Finds the circuit breaker of a kind. Most targets refuse nothing, so no key is made for them. */
-  #find(kind: RequestKind): KindBreaker | null {
-    return this.#breakers.size === 0 ? null : (this.#breakers.get(keyOf(kind)) ?? null);
+    this.#servedByKind.deleteProjects(projects);
+    if (this.#breakers.deleteProjects(projects)) this.notify();
   }
 
   /** Wakes those that wait. */
@@ -199,16 +188,3 @@ export class Holds {
     for (const listener of [...this.#listeners]) listener();
   }
 }
-
-/** Drops the entry that was set longest ago when there are too many. */
-function setLatest<Value>(map: Map<string, Value>, key: string, value: Value): void {
-  map.delete(key);
-  map.set(key, value);
-  const [oldest] = map.keys();
-  if (map.size > MAX_KINDS && oldest !== undefined) map.delete(oldest);
-}
-
-const projectIn = (key: string) => key.slice(0, key.indexOf("\n"));
-
-export const keyOf = ({ project, endpoint, model }: RequestKind) =>
-  `${project}\n${endpoint}\n${model}`;
