@@ -92,7 +92,10 @@ export class Uploads {
       expiresAtMs: createdAtMs + UPLOAD_LIFETIME_MS,
       fileId: null,
     };
-    await store.insertUpload(upload, receiptFor?.(upload));
+    const { quotas } = this.#deps.rulesOf(project);
+    await withinQuotas(project, () =>
+      store.insertUpload(upload, { receipt: receiptFor?.(upload), quotas }),
+    );
     log.info({ upload: upload.id, project, bytes: upload.bytes }, "upload.created");
     return upload;
   }

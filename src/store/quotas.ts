@@ -90,6 +90,10 @@ export const assertRoomForBytes = (
   { storedBytes }: ByteQuota["quotas"],
 ): void => assertRoomForFile(has, bytes, { files: null, storedBytes });
 
+/** Throws when a project that has so many files and pending uploads may have no more files. */
+export const assertRoomForUpload = (count: number, { files }: Pick<Quotas, "files">): void =>
+  assertRoomForFile({ files: count, bytes: 0 }, 0, { files, storedBytes: null });
+
 export const boundsFiles = (quotas: FileQuotas | undefined): quotas is FileQuotas =>
   quotas !== undefined && (quotas.files !== null || quotas.storedBytes !== null);
 

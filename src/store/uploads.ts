@@ -39,8 +39,8 @@ export interface UploadPart {
 /** What became of a part: it is stored, or the upload has as many as it may, or takes none any more. */
 export type PartOutcome = "stored" | "full" | "refused";
 
-/** What the completion of an upload has to keep to, and to record. */
-export interface CompletionTerms {
+/** What the creation or completion of an upload has to keep to, and to record. */
+export interface UploadTerms {
   readonly receipt?: Receipt | undefined;
   readonly quotas?: FileQuotas | undefined;
 }
@@ -49,7 +49,8 @@ export interface CompletionTerms {
 export const UPLOAD_KEPT_MS = 24 * 60 * 60 * 1000;
 
 export interface UploadStore {
-  insertUpload(upload: Upload, receipt?: Receipt): Promise<void>;
+  /** Rejects with `QuotaExceeded` when the project has as many files and pending uploads together as it may have files. */
+  insertUpload(upload: Upload, terms?: UploadTerms): Promise<void>;
   findUpload(upload: ScopedId<"upload">): Promise<Upload | null>;
   /**
    * Returns `full` when the upload has `UPLOAD_MAX_PARTS`, and `refused` when it is not pending, or has expired, or the intent of
@@ -65,7 +66,7 @@ export interface UploadStore {
   completeUploadIfPending(
     upload: ScopedId<"upload">,
     file: StoredFile,
-    terms?: CompletionTerms,
+    terms?: UploadTerms,
   ): Promise<boolean>;
   /** Moves `pending → cancelled`. */
   cancelUploadIfPending(upload: ScopedId<"upload">): Promise<boolean>;

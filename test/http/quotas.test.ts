@@ -10,12 +10,20 @@ import {
   create,
   LINE,
   PARALLEL,
+  post,
   startProjectServers,
   together,
   upload,
 } from "../support/projects.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const UPLOAD = {
+  bytes: LINE.length,
+  filename: "a.jsonl",
+  mime_type: "application/jsonl",
+  purpose: "batch",
+};
 
 const postgres = forAllTests(await sharePostgres("quotas on several servers"));
 
@@ -49,6 +57,20 @@ describe.each([
       expect((await upload(url, LINE, "key-b")).status).toBe(200);
     },
   );
+
+  test.skipIf(!canRun)("no more uploads are pending than files are left", async () => {
+    await using servers = await start({ quotas: { files: 25 } });
+    const [url] = servers.urls as [string];
+    const begin = (at: string, key?: string) => post(at, "uploads", UPLOAD, key);
+    for (let i = 0; i < 5; i++) expect((await upload(url)).status).toBe(200);
+    const answers = await together(servers.urls, (at) => begin(at));
+    expect([count(answers, 200), count(answers, 429)]).toEqual([20, PARALLEL - 20]);
+    expect((await begin(url, "key-b")).status).toBe(200);
+    const { id } = answers.find(({ status }) => status === 200)?.body ?? {};
+    await post(url, `uploads/${id}/cancel`, {});
+    expect((await begin(url)).status).toBe(200);
+    expect((await begin(url)).status).toBe(429);
+  });
 
   test.skipIf(!canRun)("exactly as many bytes are stored as the quota allows", async () => {
     await using servers = await start({ quotas: { stored_bytes: LINE.length * 10 + 1 } });

@@ -34,7 +34,7 @@ const claimKey = (store: Store, nowMs = NOW_MS, key = KEY) =>
 const INSERTS: Record<string, (store: Store, receipt?: Receipt) => Promise<unknown>> = {
   file: (store, receipt) => insertFile(store, aFile(), receipt),
   batch: (store, receipt) => store.insertBatch(aBatch(), { receipt }),
-  upload: (store, receipt) => store.insertUpload(anUpload(), receipt),
+  upload: (store, receipt) => store.insertUpload(anUpload(), { receipt }),
   "completed upload": async (store, receipt) => {
     const [upload, file] = [anUpload(), aFile()];
     await store.insertUpload(upload);
@@ -128,7 +128,7 @@ function testReceipts(open: OpenStore): void {
     await claimKey(store);
     await expect(insertFile(store, file, aReceipt())).rejects.toThrow();
     await expect(store.insertBatch(batch, { receipt: aReceipt() })).rejects.toThrow();
-    await expect(store.insertUpload(upload, aReceipt())).rejects.toThrow();
+    await expect(store.insertUpload(upload, { receipt: aReceipt() })).rejects.toThrow();
     expect(await claimKey(store)).toEqual(IN_PROGRESS);
   });
 
@@ -169,7 +169,9 @@ function testReceipts(open: OpenStore): void {
     await expect(store.insertBatch(batch, { receipt: aReceipt() })).rejects.toThrow(
       IdempotencyKeyLost,
     );
-    await expect(store.insertUpload(upload, aReceipt())).rejects.toThrow(IdempotencyKeyLost);
+    await expect(store.insertUpload(upload, { receipt: aReceipt() })).rejects.toThrow(
+      IdempotencyKeyLost,
+    );
     expect(await store.findFile(file)).toBeNull();
     expect(await store.findBatch(batch)).toBeNull();
     expect(await store.findUpload(upload)).toBeNull();

@@ -133,7 +133,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     ...intentMethods(intents, now),
     ...fileMethods(new PostgresFiles(db, idempotency), now),
 
-    insertUpload: (upload, receipt) => uploads.insert(upload, receipt),
+    insertUpload: (upload, terms) => uploads.insert(upload, terms),
     findUpload: (upload) => uploads.find(upload),
     insertPartIfPending: (part, limit) => uploads.insertPartIfPending(part, limit, now()),
     partPages: (uploadId) => uploads.partPages(uploadId),

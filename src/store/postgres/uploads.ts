@@ -5,16 +5,15 @@
 
 import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import { UPLOAD_MAX_PARTS } from "../../contract/upload.ts";
-import type { Receipt } from "../idempotency.ts";
-import { assertRoomForBytes, type ByteQuota } from "../quotas.ts";
+import { assertRoomForBytes, assertRoomForUpload, type ByteQuota } from "../quotas.ts";
 import { partFromRow, uploadFromRow } from "../rows.ts";
 import { isBehind } from "../sql/behind.ts";
 import {
-  type CompletionTerms,
   type PartOutcome,
   UPLOAD_KEPT_MS,
   type Upload,
   type UploadPart,
+  type UploadTerms,
 } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
@@ -43,11 +42,22 @@ export class PostgresUploads {
     this.#idempotency = idempotency;
   }
 
-  insert(upload: Upload, receipt?: Receipt): Promise<void> {
-    return this.#db.transaction(async (db) => {
+  insert(upload: Upload, { receipt, quotas }: UploadTerms = {}): Promise<void> {
+    const { project } = upload;
+    const isBounded = quotas !== undefined && quotas.files !== null;
+    const insert = async (db: Db): Promise<void> => {
+      if (isBounded) {
+        await lockLists(db, project);
+        const { files } = await storedBy(db, project);
+        const isOfProject = and(eq(uploads.project, project), isPendingUpload);
+        assertRoomForUpload(files + (await db.$count(uploads, isOfProject)), quotas);
+      }
       await db.insert(uploads).values(upload);
       if (receipt !== undefined) await this.#idempotency.record(db, receipt);
-    });
+    };
+    return isBounded
+      ? this.#db.lockingTransaction({ kind: "lists", project }, insert)
+      : this.#db.transaction(insert);
   }
 
   async find(upload: ScopedId<"upload">): Promise<Upload | null> {
@@ -103,7 +113,7 @@ export class PostgresUploads {
 
   completeIfPending(
     upload: ScopedId<"upload">,
-    { file, receipt, quotas }: CompletionTerms & { readonly file: StoredFile },
+    { file, receipt, quotas }: UploadTerms & { readonly file: StoredFile },
     now: SQL,
   ): Promise<boolean> {
     const { project } = upload;

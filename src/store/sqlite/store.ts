@@ -200,7 +200,7 @@ const fileMethods = (files: SqliteFiles, now: Now) =>
 
 const uploadMethods = (uploads: SqliteUploads, now: Now) =>
   ({
-    insertUpload: async (upload, receipt) => uploads.insert(upload, receipt),
+    insertUpload: async (upload, terms) => uploads.insert(upload, terms),
     findUpload: async (upload) => uploads.find(upload),
     insertPartIfPending: async (part, limit) => uploads.insertPartIfPending(part, limit, now()),
     partPages: (uploadId) => uploads.partPages(uploadId),

@@ -6,16 +6,15 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import { UPLOAD_MAX_PARTS } from "../../contract/upload.ts";
-import type { Receipt } from "../idempotency.ts";
-import { assertRoomForBytes, type ByteQuota } from "../quotas.ts";
+import { assertRoomForBytes, assertRoomForUpload, type ByteQuota } from "../quotas.ts";
 import { partFromRow, uploadFromRow } from "../rows.ts";
 import { isBehind } from "../sql/behind.ts";
 import {
-  type CompletionTerms,
   type PartOutcome,
   UPLOAD_KEPT_MS,
   type Upload,
   type UploadPart,
+  type UploadTerms,
 } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
@@ -46,11 +45,23 @@ export class SqliteUploads {
     this.#intents = intents;
   }
 
-  insert(upload: Upload, receipt?: Receipt): void {
+  insert(upload: Upload, { receipt, quotas }: UploadTerms = {}): void {
+    const { project } = upload;
     write(this.#db, () => {
+      if (quotas !== undefined && quotas.files !== null) {
+        const { files } = storedBy(this.#db, project);
+        assertRoomForUpload(files + this.#countPending(project), quotas);
+      }
       this.#db.insert(uploads).values(upload).run();
       if (receipt !== undefined) this.#idempotency.record(receipt);
     });
+  }
+
+  #countPending(project: string): number {
+    const { count } = this.#db.get<{ count: number }>(
+      sql`select count(*) as count from uploads where project = ${project} and ${isPendingUpload}`,
+    );
+    return count;
   }
 
   find(upload: ScopedId<"upload">): Upload | null {
@@ -97,7 +108,7 @@ export class SqliteUploads {
 
   completeIfPending(
     upload: ScopedId<"upload">,
-    { file, receipt, quotas }: CompletionTerms & { readonly file: StoredFile },
+    { file, receipt, quotas }: UploadTerms & { readonly file: StoredFile },
     nowMs: number,
   ): boolean {
     return write(this.#db, () => {
