@@ -84,6 +84,9 @@ export type BlobReader = Pick<Blobs, "maxReadsAhead" | "read" | "readRange">;
 
 const KEY = /^(?!\.)[A-Za-z0-9._-]+(?:\/(?!\.)[A-Za-z0-9._-]+)*$/;
 
+/** What the keys of all blobs begin with. Others may have names of another kind below the same place, as in a bucket. */
+export const BLOB_PREFIXES = ["files/", "parts/", "journal/", "deliveries/"] as const;
+
 /** No part of a key begins with a dot, so an adapter may use such names for itself. */
 export function assertKey(key: string): void {
   if (!KEY.test(key)) throw new Error(`not a blob key: ${key}`);

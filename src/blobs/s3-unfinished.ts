@@ -2,6 +2,9 @@
  * Removes uploads to a bucket that have begun and will not end. A bucket keeps their parts, and asks money for them, until
  * they are aborted. An upload may only be aborted when the store proves that its writer is dead, or when its blob exists: a
  * key is written once, so such an upload is a repeated request whose first answer was lost.
+ *
+ * The store knows nothing of an upload that is no blob, such as one of a deployment or a location whose prefix lies below this
+ * one. Its writer may be alive, so it stays.
  */
 import { isDeepStrictEqual } from "node:util";
 import {
@@ -11,7 +14,7 @@ import {
   type MultipartUpload,
   type S3Client,
 } from "@aws-sdk/client-s3";
-import type { FindGarbage } from "./blobs.ts";
+import { BLOB_PREFIXES, type FindGarbage } from "./blobs.ts";
 import { answered, isMissing, isNoSuchUpload, unavailable } from "./s3-client.ts";
 
 interface Place {
@@ -39,7 +42,9 @@ interface Markers {
   readonly UploadIdMarker: string | undefined;
 }
 
-/** Yields the unfinished uploads, a page at a time. */
+const isOfBlob = (key: string) => BLOB_PREFIXES.some((prefix) => key.startsWith(prefix));
+
+/** Yields the unfinished uploads of blobs, a page at a time. */
 async function* unfinishedIn({
   client,
   bucket,
@@ -50,9 +55,10 @@ async function* unfinishedIn({
   for (;;) {
     const command = new ListMultipartUploadsCommand({ ...query, ...markers });
     const page = await answered(client.send(command));
-    yield (page.Uploads ?? []).flatMap(({ Key = "", UploadId = "" }: MultipartUpload) =>
-      Key === "" || UploadId === "" ? [] : [{ key: Key.slice(prefix.length), uploadId: UploadId }],
-    );
+    yield (page.Uploads ?? []).flatMap(({ Key = "", UploadId = "" }: MultipartUpload) => {
+      const key = Key.slice(prefix.length);
+      return isOfBlob(key) && UploadId !== "" ? [{ key, uploadId: UploadId }] : [];
+    });
     const next = { KeyMarker: page.NextKeyMarker, UploadIdMarker: page.NextUploadIdMarker };
     // A server that goes in circles would be asked for ever.
     if (page.IsTruncated !== true || isDeepStrictEqual(next, markers)) return;

@@ -11,7 +11,7 @@
  */
 import type { BatchId, FileId, UploadId } from "../batch/batch.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
-import type { Blobs } from "../blobs/blobs.ts";
+import { BLOB_PREFIXES, type Blobs } from "../blobs/blobs.ts";
 import { isDamaged } from "../store/failures.ts";
 import { journalPrefix } from "../store/segment-key.ts";
 import type { Store } from "../store/store.ts";
@@ -28,8 +28,6 @@ export interface SweeperDeps {
 
 const PAGE = 100;
 const LOOKUP_PAGE = 500;
-/** The prefixes of blobs whose rows are written after them. */
-const ORPHAN_PREFIXES = ["files/", "parts/", "journal/", "deliveries/"];
 /**
  * The time between two sweeps of all blobs. A sweep costs most where there are many blobs, and a crash leaves few
  * orphans.
@@ -175,7 +173,7 @@ async function removeTogether<T>(
 export async function sweepOrphans(deps: SweeperDeps): Promise<void> {
   const { store, blobs, isDraining } = deps;
   let candidates: string[] = [];
-  for (const prefix of ORPHAN_PREFIXES) {
+  for (const prefix of BLOB_PREFIXES) {
     for await (const { key } of blobs.list(prefix)) {
       if (isDraining()) return;
       candidates.push(key);

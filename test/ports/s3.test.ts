@@ -237,17 +237,18 @@ describe.skipIf(!hasS3Server())("on an S3 server", () => {
     const prefix = newPrefix();
     const blobs = openBlobs({ prefix });
     using client = openClient();
-    // The last one is what another tool has left there.
-    for (const key of ["files/gone", "files/live", "files/stored", "files/gone", "my file.bin"]) {
+    // Another tool may use names below those of blobs.
+    const gone = ["files/gone", "files/my file.bin"];
+    for (const key of [...gone, "files/live", "files/stored", "files/gone"]) {
       await client.send(new CreateMultipartUploadCommand({ Bucket: "tests", Key: prefix + key }));
     }
     await putText(blobs, "files/stored");
     const asked: string[] = [];
     await blobs.removeUnfinished(async (keys) => {
       asked.push(...keys);
-      return ["files/gone", "my file.bin"];
+      return gone;
     });
-    expect(asked.sort()).toEqual(["files/gone", "files/live", "files/stored", "my file.bin"]);
+    expect(asked.sort()).toEqual([...gone, "files/live", "files/stored"].sort());
     expect(await unfinishedKeys(prefix)).toEqual(["files/live"]);
     expect(await keysOf(blobs)).toEqual(["files/stored"]);
   });
