@@ -1,7 +1,7 @@
 /** The schema of `locations`: places outside of batchd where input comes from and results go. */
 import { sep } from "node:path";
 import { z } from "zod";
-import { STORAGE } from "./storage.ts";
+import { STORAGE, type StorageConfig } from "./storage.ts";
 import { bytes, httpUrl, name, seconds, secret } from "./values.ts";
 
 const ACCESS = ["read", "write", "read-write"] as const;
@@ -201,14 +201,20 @@ export type LocationConfig = z.infer<typeof LocationEntry>;
 interface Places {
   readonly locations: readonly LocationConfig[];
   readonly data_dir: string;
+  readonly storage: StorageConfig;
 }
 
 /** Checks rules between locations and other values. `realPathOf` returns where a path leads to, over all links. */
 export function locationProblems(
-  { locations, data_dir: dataDir }: Places,
+  { locations, data_dir: dataDir, storage }: Places,
   realPathOf: (path: string) => string,
 ): string[] {
   return locations.flatMap((location, i) => {
+    if (location.kind === "s3" && areNestedInBucket(location, storage)) {
+      return [
+        `locations[${i}].prefix: the storage and a location must not lie in each other, because all projects have their files in the storage`,
+      ];
+    }
     const path = placeOnDisk(location);
     if (path === null || !areNested(realPathOf(path), realPathOf(dataDir))) return [];
     return [
@@ -236,6 +242,23 @@ export const programProblems = (
       ? [`locations[${i}]: kind git needs the program git, which is not in the PATH`]
       : [],
   );
+
+type InBucket = Pick<StorageConfig, "bucket" | "prefix" | "endpoint">;
+
+function areNestedInBucket(one: InBucket, other: InBucket): boolean {
+  const isOneBucket = one.bucket === other.bucket && serverOf(one) === serverOf(other);
+  return (
+    isOneBucket && (one.prefix.startsWith(other.prefix) || other.prefix.startsWith(one.prefix))
+  );
+}
+
+const AWS = "amazonaws.com";
+
+/** AWS has one bucket of a name, whichever of its addresses leads there. */
+function serverOf({ endpoint }: InBucket): string {
+  const host = endpoint === undefined ? AWS : (URL.parse(endpoint)?.host ?? endpoint);
+  return host.endsWith(`.${AWS}`) ? AWS : host;
+}
 
 const areNested = (one: string, other: string) => isWithin(one, other) || isWithin(other, one);
 

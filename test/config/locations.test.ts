@@ -181,3 +181,29 @@ test("a location never contains the data folder, nor lies in it, also over a lin
   expect((await lookedAt(link, { data_dir: root })).loaded).toMatchObject({ problems: nested });
   rmSync(root, { recursive: true });
 });
+
+test("a location in a bucket never contains the storage, nor lies in it", () => {
+  const storage = { type: "s3", bucket: "b", region: "eu-central-1" };
+  const minio = { endpoint: "http://minio:9000" };
+  const aws = { endpoint: "https://s3.eu-central-1.amazonaws.com" };
+  const nested = [expect.stringContaining("locations[0].prefix: the storage and a location")];
+  for (const [location, more] of [
+    [{}, {}],
+    [{ prefix: "batchd/" }, {}],
+    [{ prefix: "batchd/results/" }, {}],
+    [{ prefix: "a/" }, { prefix: "a/b/" }],
+    [{ prefix: "results/" }, { prefix: "" }],
+    [aws, {}],
+    [minio, { endpoint: "http://MINIO:9000/" }],
+  ]) {
+    const label = JSON.stringify([location, more]);
+    expect(
+      problemsOf([{ ...S3, ...location }], { storage: { ...storage, ...more } }),
+      label,
+    ).toEqual(nested);
+  }
+  for (const location of [{ prefix: "results/" }, { prefix: "batchd2/" }, { bucket: "c" }, minio]) {
+    expect(problemsOf([{ ...S3, ...location }], { storage })).toEqual([]);
+  }
+  expect(problemsOf([S3], { storage: { type: "folder" } })).toEqual([]);
+});
