@@ -70,7 +70,9 @@ describe("git", () => {
     });
     const failed = location.deliver(aParcel(), aCall());
     await expect(failed).rejects.toMatchObject({ failure: "unavailable" });
-    await expect(failed).rejects.toThrow(expect.not.stringContaining("127.0.0.1"));
+    await expect(failed).rejects.toMatchObject({
+      message: expect.not.stringContaining("127.0.0.1"),
+    });
     expect(readdirSync(workFolder)).toEqual([]);
   });
 
@@ -85,8 +87,24 @@ describe("git", () => {
       failure: "unavailable",
       message: expect.stringContaining("the proxy"),
     });
-    await expect(failed).rejects.toThrow(expect.not.stringMatching(/invalid|127\.0\.0\.1/));
+    await expect(failed).rejects.toMatchObject({
+      message: expect.not.stringMatching(/invalid|127\.0\.0\.1/),
+    });
   });
+
+  test.each(["http://Git.invalid:8443/evals.git", "ssh://git@Git.invalid:2222/evals.git"])(
+    "at an address with a port, %s, that is not known names no host",
+    async (repository) => {
+      const failed = git.locationAt(repository).open(pathOf("in.jsonl"), aCall());
+      await expect(failed).rejects.toMatchObject({
+        failure: "unavailable",
+        message: expect.stringContaining("git says"),
+      });
+      await expect(failed).rejects.toMatchObject({
+        message: expect.not.stringMatching(/invalid/i),
+      });
+    },
+  );
 
   test("sends the password to its host alone, in no argument, and follows no redirect with it", async () => {
     const seen: string[] = [];
@@ -107,7 +125,9 @@ describe("git", () => {
     });
     const failed = location.deliver(aParcel(), aCall());
     await expect(failed).rejects.toMatchObject({ name: "LocationError" });
-    await expect(failed).rejects.toThrow(expect.not.stringContaining("git-token-4711"));
+    await expect(failed).rejects.toMatchObject({
+      message: expect.not.stringContaining("git-token-4711"),
+    });
     const basic = Buffer.from("batchd:git-token-4711").toString("base64");
     expect(new Set(seen)).toEqual(new Set([`host Basic ${basic}`]));
   });

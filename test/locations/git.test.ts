@@ -265,7 +265,9 @@ describe("a delivery to a git repository", () => {
       isRetryable: false,
       message: expect.stringMatching(/results are frozen.*pre-receive hook declined/),
     });
-    await expect(refused).rejects.toThrow(expect.not.stringContaining(repository.path));
+    await expect(refused).rejects.toMatchObject({
+      message: expect.not.stringContaining(repository.path),
+    });
     expect(repository.branches).toEqual(["main"]);
     expectWhole(repository);
   });

@@ -43,11 +43,16 @@ export function gitError(error: unknown, what: string, address: string): unknown
 /** The places where versions of curl name a proxy, once the name of the repository is replaced. */
 const PROXY = /\b(connect(?:ion)? to|via(?= \S+ after)|resolve proxy:) (?!the repository\b)\S+/gi;
 
+/** Programs spell the name of a host in small letters, or as the operator has it, with its port or without. */
 function withoutAddress(text: string, address: string): string {
-  const host = URL.parse(address)?.host ?? /^(?:[^@/]+@)?([^:/]+):/.exec(address)?.[1] ?? "";
-  const known = [address, host].filter((each) => each !== "");
+  const url = URL.parse(address);
+  const host = url?.host ?? /^(?:[^@/]+@)?([^:/]+):/.exec(address)?.[1] ?? "";
+  const known = [address, host, url?.hostname.replace(/^\[(.*)\]$/, "$1") ?? ""];
   return known
-    .reduce((clean, each) => clean.replaceAll(each, "the repository"), text)
+    .filter((each) => each !== "")
+    .reduce((clean, each) => clean.replaceAll(anyCase(each), "the repository"), text)
     .replaceAll(/\b(?:https?|ssh|file):\/\/\S+/g, "the repository")
     .replaceAll(PROXY, "$1 the proxy");
 }
+
+const anyCase = (text: string) => new RegExp(text.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&"), "gi");
