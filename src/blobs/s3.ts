@@ -220,9 +220,9 @@ export class S3Blobs implements Blobs {
     return true;
   }
 
-  /** Returns false if there is no object at all under the prefix, not even the one of {@link ping}. */
+  /** Returns false if {@link ping} has never been called with this prefix. */
   async wasUsed(): Promise<boolean> {
-    const first = { Bucket: this.#bucket, Prefix: this.#prefix, MaxKeys: 1 };
+    const first = { Bucket: this.#bucket, Prefix: this.#prefix + PING_NAME, MaxKeys: 1 };
     const { Contents = [] } = await answered(this.#client.send(new ListObjectsV2Command(first)));
     return Contents.length > 0;
   }

@@ -45,6 +45,8 @@ export interface FoundPlace {
   readonly ok: true;
   /** Whether the database has never been opened. */
   readonly isNew: boolean;
+  /** Whether it has had no place for blobs so far. A place that already is in use then belongs to another database. */
+  readonly isPlaceless: boolean;
   /** The place of the blobs; null when the database does not know it. */
   readonly place: string | null;
 }
@@ -57,9 +59,11 @@ export interface Database {
   /** Tells an operator how to move the blobs to another place. */
   readonly howToMove: string;
   findPlace(): Promise<FoundPlace | Refusal>;
-  /** Opens the database, whose blobs are in `place` from now on. */
-  open(place: string): Promise<OpenedDatabase | Refusal>;
+  /** Opens the database, whose blobs are in `place` from now on, unless `findProblem` tells why they cannot be there. */
+  open(place: string, findProblem: FindProblem): Promise<OpenedDatabase | Refusal>;
 }
+
+type FindProblem = (copying: CopyStore) => Promise<string | null>;
 
 export interface OpenedDatabase {
   readonly ok: true;
@@ -166,9 +170,11 @@ function sqliteIn(dir: string, { clock, closers, onDamaged }: DatabaseDeps): Dat
       }
       // The file of the place is missing as long as the blobs are in the folder.
       const inFolder = hasFiles(join(dir, BLOBS)) ? FOLDER_PLACE : null;
-      return { ok: true, isNew: !hasTables(path), place: readOrNull(placePath) ?? inFolder };
+      const isNew = !hasTables(path);
+      const isPlaceless = isNew || (inFolder === null && !existsSync(placePath));
+      return { ok: true, isNew, isPlaceless, place: readOrNull(placePath) ?? inFolder };
     },
-    open: async (place) => {
+    open: async (place, findProblem) => {
       const unlock = lockDataDir(dir, path);
       if (unlock === null) {
         const problem = `another batchd is using the data folder ${dir}: stop it, or choose another folder with --data-dir`;
@@ -178,6 +184,8 @@ function sqliteIn(dir: string, { clock, closers, onDamaged }: DatabaseDeps): Dat
       const opened = await openSqliteStore({ path, clock, ...(onDamaged && { onDamaged }) });
       if (!opened.ok) return opened;
       closers.add("store", () => opened.store.close());
+      const problem = await findProblem(opened.copying);
+      if (problem !== null) return { ok: false, problem };
       if ((readOrNull(placePath) ?? FOLDER_PLACE) !== place) writeWhole(placePath, place);
       return opened;
     },
@@ -221,12 +229,15 @@ function postgresWith(dir: string, options: PostgresOptions, { closers }: Databa
         const { id, blobPlace } = await facts.installation.read();
         const problem = await foreignFolder(dir, { id, place: blobPlace, clock: options.clock });
         if (problem !== null) return { ok: false, problem };
-        return { ok: true, isNew: blobPlace === null, place: blobPlace };
+        const isNew = blobPlace === null;
+        return { ok: true, isNew, isPlaceless: isNew, place: blobPlace };
       }),
-    open: (place) =>
+    open: (place, findProblem) =>
       refusing(async () => {
         const facts = await open();
         if (!facts.ok) return facts;
+        const unfit = await findProblem(facts.copying);
+        if (unfit !== null) return { ok: false, problem: unfit } as const;
         await facts.installation.setBlobPlaceIfNone(place, async (newId) => {
           if (place === FOLDER_PLACE) await markFolder(dir, newId);
         });

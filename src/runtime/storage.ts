@@ -21,6 +21,8 @@ import {
   type DatabaseDeps,
   databaseIn,
   FOLDER_PLACE,
+  type FoundPlace,
+  type Purpose,
   type Refusal,
   SQLITE_FILE,
 } from "./database.ts";
@@ -94,19 +96,26 @@ async function open(dir: string, places: Places, deps: StorageDeps) {
     places.storage.type === "s3"
       ? await bucketOf(places.storage, deps)
       : folderIn(dir, database.isShared);
-  const problem = await misplacement(database, place, deps.purpose);
+  const found = await database.findPlace();
+  if (!found.ok) return found;
+  const pairing = { database, found, place, purpose: deps.purpose ?? "serve" };
+  const problem = await misplacement(pairing);
   if (problem !== null) return { ok: false, problem } as const;
   // SQLite locks the folder here, so nothing in the folder may be touched before.
-  const opened = await database.open(place.name);
+  const opened = await database.open(place.name, (copying) => mismatch(pairing, copying));
   if (!opened.ok) return opened;
-  if (deps.purpose === "serve" && isUnfinishedCopy(await opened.copying.readInstallation())) {
-    return { ok: false, problem: UNFINISHED } as const;
-  }
-  if (deps.purpose !== "copy to" && (await hasLostFiles(opened.copying, place))) {
-    const problem = `${database.name} knows files, but ${place.path} is empty: ${place.howToFind} or restore the files that belong there, or begin anew with an empty database`;
-    return { ok: false, problem } as const;
-  }
-  return { ...opened, blobs: await place.open() };
+  const blobs = await place.open();
+  const unmarked = pairing.purpose === "copy from" ? null : await markUse(place, blobs);
+  if (unmarked !== null) return { ok: false, problem: unmarked } as const;
+  return { ...opened, blobs };
+}
+
+/** A database and the place that may be the one of its blobs. */
+interface Pairing {
+  readonly database: Database;
+  readonly found: FoundPlace;
+  readonly place: BlobPlace;
+  readonly purpose: Purpose;
 }
 
 /** A place for blobs, before it is used. */
@@ -122,6 +131,8 @@ interface BlobPlace {
   isEmpty(): Promise<boolean>;
   /** Whether a server has used it before; true for a place that does not answer. */
   wasUsed(): Promise<boolean>;
+  /** Returns the sign that an installation has the place, or null. */
+  findSign(): Promise<string | null>;
   open(): Promise<Blobs>;
 }
 
@@ -134,6 +145,8 @@ function folderIn(dir: string, isShared: boolean): BlobPlace {
     howToFind: "mount the disk",
     isEmpty: async () => !hasFiles(path),
     wasUsed: async () => wasOpened(path),
+    // Servers without files are kept apart by the lock of the folder or by its mark.
+    findSign: async () => (hasFiles(path) ? `there are files in ${path}` : null),
     open: () => openDiskBlobs(path, { isShared }),
   };
 }
@@ -154,30 +167,44 @@ async function bucketOf(
     howToFind: "correct storage.endpoint",
     isEmpty: () => blobs.isEmpty(),
     wasUsed: () => blobs.wasUsed().catch(() => true),
+    findSign: async () => {
+      if (!(await blobs.isEmpty())) return `there are files in ${path}`;
+      return (await blobs.wasUsed()) ? `a server has used ${path}` : null;
+    },
     open: async () => blobs,
   };
 }
 
 /** Returns the reason for which database and blobs do not belong together, or null. Together they would lose all data. */
-async function misplacement(
-  database: Database,
-  place: BlobPlace,
-  purpose: StorageDeps["purpose"],
-): Promise<string | null> {
-  const found = await database.findPlace();
-  if (!found.ok) return found.problem;
+async function misplacement({ database, found, place, purpose }: Pairing): Promise<string | null> {
   if (found.isNew && purpose === "copy from") return `no server has used ${database.name} yet`;
   if (found.place !== null && found.place !== place.name) {
     return `the files of this database are in ${found.place}, and storage now names ${place.name}: change it back, or copy all files and then ${database.howToMove}`;
   }
-  const reached = await reach(place, found.isNew);
+  const reached = await reach(place, found);
   if (reached.problem !== null) return reached.problem;
-  if (!found.isNew || reached.isEmpty) return null;
+  if (!found.isNew || reached.sign === null) return null;
   // Another replica may have started meanwhile.
   const foundAgain = await database.findPlace();
   if (foundAgain.ok && !foundAgain.isNew && foundAgain.place === place.name) return null;
-  if (purpose === "copy to") return `there are files in ${place.path}, which must be empty`;
-  return `${database.name} is missing, but there are files in ${place.path}: restore the database, or ${place.howToBeginAnew} to begin anew`;
+  if (purpose === "copy to") return `${reached.sign}: the place must be empty and unused`;
+  return `${database.name} is missing, but ${reached.sign}: restore the database, or ${place.howToBeginAnew} to begin anew`;
+}
+
+/** Returns the reason for which the blobs are not the ones of the rows, or null. */
+async function mismatch(
+  { database, found, place, purpose }: Pairing,
+  copying: CopyStore,
+): Promise<string | null> {
+  if (purpose === "serve" && isUnfinishedCopy(await copying.readInstallation())) return UNFINISHED;
+  if (purpose !== "copy to" && (await hasLostFiles(copying, place))) {
+    return `${database.name} knows files, but ${place.path} is empty: ${place.howToFind} or restore the files that belong there, or begin anew with an empty database`;
+  }
+  // An operator may have copied its blobs there.
+  const isStranger = found.isPlaceless && !found.isNew && !(await copying.needsBlobs());
+  const sign = isStranger ? await place.findSign() : null;
+  if (sign === null) return null;
+  return `${database.name} knows no files, but ${sign}: name the database that belongs there, or ${place.howToBeginAnew}`;
 }
 
 /**
@@ -191,18 +218,33 @@ async function hasLostFiles(copying: CopyStore, place: BlobPlace): Promise<boole
 }
 
 /**
- * A server with a database waits for a place that does not answer. A new one must first see that the place is empty.
+ * A server waits for its own place when that does not answer. It must first see that a place is free before it takes it.
  */
-async function reach(place: BlobPlace, isNew: boolean) {
+async function reach(place: BlobPlace, { isPlaceless }: FoundPlace) {
   try {
-    return { isEmpty: await place.isEmpty(), problem: null };
+    return { sign: await place.findSign(), problem: null };
   } catch (cause) {
-    if (!isNew && cause instanceof BlobsUnavailable && !cause.isRefusal) {
-      return { isEmpty: false, problem: null };
+    if (!isPlaceless && cause instanceof BlobsUnavailable && !cause.isRefusal) {
+      return { sign: null, problem: null };
     }
-    return { isEmpty: false, problem: `cannot use ${place.path}: ${(cause as Error).message}` };
+    return { sign: null, problem: cannotUse(place, cause) };
   }
 }
+
+/**
+ * Leaves the sign of a server at once. Two new servers with the same prefix by mistake would otherwise both start before
+ * the first upload, and each would take the files of the other one for garbage.
+ */
+async function markUse(place: BlobPlace, blobs: Blobs): Promise<string | null> {
+  if (await place.wasUsed()) return null;
+  return blobs.ping().then(
+    () => null,
+    (cause: unknown) => cannotUse(place, cause),
+  );
+}
+
+const cannotUse = ({ path }: BlobPlace, cause: unknown) =>
+  `cannot use ${path}: ${(cause as Error).message}`;
 
 function s3Options(storage: StorageConfig): S3Options {
   const { bucket = "", prefix, region, endpoint, force_path_style: forcePathStyle } = storage;

@@ -1,4 +1,6 @@
-/** A bucket that others use, too: a deployment or a location whose prefix lies below the one of a server. */
+/** A bucket that others use, too: another server, or a deployment or location whose prefix lies below the one of a server. */
+import { cpSync, renameSync } from "node:fs";
+import { join } from "node:path";
 import {
   CreateMultipartUploadCommand,
   ListMultipartUploadsCommand,
@@ -12,7 +14,8 @@ import {
   type S3Server,
   startS3Server,
 } from "../support/s3-server.ts";
-import { startTestService } from "../support/service.ts";
+import { chatLines, startTestService, type TestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 
 let server: S3Server;
 let client: S3Client;
@@ -23,6 +26,9 @@ async function unfinished(prefix: string): Promise<string[]> {
   const { Uploads: uploads = [] } = await client.send(asked);
   return uploads.map(({ Key = "" }) => Key.slice(prefix.length)).sort();
 }
+
+const contentOf = async ({ openai }: TestService, id: string) =>
+  (await openai.files.content(id)).text();
 
 describe.skipIf(!hasS3Server())("with a bucket", () => {
   beforeAll(async () => {
@@ -55,5 +61,53 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     });
     await expect.poll(() => unfinished(prefix)).not.toContain("parts/gone");
     expect(await unfinished(prefix)).toEqual(others);
+  });
+
+  test("a second new server is refused at a prefix that another one has, also before it has files", async () => {
+    const storage = server.storage({ prefix: newPrefix() });
+    await using _first = await startTestService({ config: { storage } });
+    using dir = temporaryFolder("batchd-second-");
+    const dataDir = join(dir.path, "data");
+    // The first refusal must leave nothing that makes the second start look like one with a database.
+    for (let n = 1; n <= 2; n++) {
+      await expect(startTestService({ dataDir, config: { storage } })).rejects.toThrow(
+        `batchd.sqlite is missing, but a server has used s3://${Bucket}/${storage["prefix"]}`,
+      );
+    }
+    const free = { storage: server.storage({ prefix: newPrefix() }) };
+    await using _second = await startTestService({ dataDir, config: free });
+  });
+
+  test("a server that was only tried on a folder does not take the files of another one for garbage", async () => {
+    const storage = server.storage({ prefix: newPrefix() });
+    await using first = await startTestService({ config: { storage } });
+    const id = await first.upload(chatLines(1));
+    await using tried = await startTestService();
+    await tried.close();
+    for (let n = 1; n <= 2; n++) {
+      await expect(
+        startTestService({ dataDir: tried.dataDir, config: { storage } }),
+      ).rejects.toThrow(
+        `batchd.sqlite knows no files, but there are files in s3://${Bucket}/${storage["prefix"]}: name the database that belongs there`,
+      );
+    }
+    const free = { storage: server.storage({ prefix: newPrefix() }) };
+    await using _again = await startTestService({ dataDir: tried.dataDir, config: free });
+    expect(await contentOf(first, id)).toContain("line-1");
+  });
+
+  test("files that an operator has copied there from the folder of the server are found", async () => {
+    await using tried = await startTestService();
+    const id = await tried.upload(chatLines(1));
+    await tried.close();
+    const prefix = newPrefix();
+    const blobs = join(tried.dataDir, "blobs");
+    cpSync(join(blobs, "files"), join(server.bucketFolder, prefix, "files"), { recursive: true });
+    renameSync(blobs, `${blobs}-old`);
+    await using moved = await startTestService({
+      dataDir: tried.dataDir,
+      config: { storage: server.storage({ prefix }) },
+    });
+    expect(await contentOf(moved, id)).toContain("line-1");
   });
 });
