@@ -38,10 +38,13 @@ export interface DerivingDeps extends IntakeDeps {
   readonly intents: BlobIntents;
   /** The callback for a batch that can be validated now. */
   readonly onDerived: () => void;
+  readonly turn: { project: string; thoroughAtMs: number };
 }
 
 /** The lifetime of an input, 30 days, as for one that is uploaded. */
 const INPUT_LIFETIME_SECONDS = 30 * 24 * 60 * 60;
+/** Batches whose source lacks its mark wait so long at most: a thorough look reads all waiting batches. */
+const THOROUGH_EVERY_MS = 60_000;
 const PARAM = "x_batchd.from";
 
 /** The end of a try: the bytes of the input, the faults of the batch, or null when the run was to end first. */
@@ -49,10 +52,14 @@ type Derived = { readonly bytes: number } | Refusal | null;
 
 /** Claims one batch whose source has ended, and returns the making of its input; null when there is none. */
 export async function claimToDerive(deps: DerivingDeps): Promise<Work | null> {
-  const { store, leases, turn } = deps;
-  const claimed = await store.claimBatchToDerive(await leases.claim(), turn.project);
+  const { store, leases, turn, clock } = deps;
+  const claim = async (isThorough: boolean) =>
+    store.claimBatchToDerive(await leases.claim(), { project: turn.project, isThorough });
+  const isLookDue = clock.elapsedMs() >= turn.thoroughAtMs;
+  const claimed = (await claim(false)) ?? (isLookDue ? await claim(true) : null);
   // A claim without a former project asks the store once, and nothing waits for a turn.
   turn.project = claimed === null ? "" : claimed.batch.project;
+  if (isLookDue && claimed === null) turn.thoroughAtMs = clock.elapsedMs() + THOROUGH_EVERY_MS;
   if (claimed === null) return null;
   const work = async ({ stop }: { readonly stop: AbortSignal }) => {
     const derived = await derive(claimed, stop, deps);

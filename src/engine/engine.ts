@@ -126,7 +126,7 @@ export class Engine {
     const own = { leases: this.#leases, storageWaits, onFinal: this.#onFinal, onReopened };
     const deps = { ...this.#options, ...own };
     const { pollEveryMs } = this.#options;
-    const derivingTurn = { project: "" };
+    const derivingTurn = { project: "", thoroughAtMs: 0 };
     const onDerived = () => this.#loops.nudge("intake");
     this.#loops.runSideBySide("derive", pollEveryMs, () =>
       claimToDerive({ ...deps, turn: derivingTurn, onDerived }),

@@ -39,13 +39,26 @@ export const MAX_RETRIES = 20;
 /** The most waiting batches that one statement looks at. */
 export const WAITING_PAGE = 1_000;
 
+/** The most sources that one statement looks at. */
+export const SOURCES_PAGE = 20;
+
+/** Where a claim looks for a batch. */
+export interface DerivingTurn {
+  /** The project of the former batch. The next batch belongs to another project, if one has any. */
+  readonly project: string;
+  /** Whether to look at each waiting batch, also where its source is not marked as awaited. */
+  readonly isThorough: boolean;
+}
+
 /** The part of the {@link Store} port for the sources of batches. */
 export interface SourceStore {
   /**
-   * Leases the oldest batch whose input is to be made and whose source has ended or is gone. Projects take turns, as they do
-   * in validation. A batch with an open source is passed over, however many there are.
+   * Leases a batch whose input is to be made and whose source has ended or is gone. Projects take turns, as they do
+   * in validation. A batch with an open source costs nothing: what is read are the sources that are awaited and have ended.
+   * A source lacks the mark where an older version stored the batch that waits or deleted the source, and where its mark was
+   * taken away as a batch was stored. Only a thorough look finds such a batch. It reads all that wait.
    */
-  claimBatchToDerive(claim: Claim, formerProject?: string): Promise<BatchToDerive | null>;
+  claimBatchToDerive(claim: Claim, turn?: DerivingTurn): Promise<BatchToDerive | null>;
   /**
    * Publishes the input and lets the batch be validated, in one commit. `lost` says that the lease was, `gone` that the
    * source, or a file that the batch merges, was deleted, and `revoked` that the intent of the blob was. Then nothing is

@@ -6,12 +6,14 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import Database from "better-sqlite3";
 import { describe, expect, onTestFinished, test } from "vitest";
 import type { FileId } from "../../src/batch/batch.ts";
+import { WAITING_PAGE } from "../../src/store/sources.ts";
 import { lockDataDir } from "../../src/store/sqlite/lock.ts";
 import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/store.ts";
 import type { Store } from "../../src/store/store.ts";
 import { dataRoot } from "../support/data-root.ts";
 import {
   AFTER_LEASES_MS,
+  aBatch,
   aFile,
   anAnnouncement,
   anUpload,
@@ -201,6 +203,25 @@ describe("SQLite: a look for unused files", () => {
     expect(await looking).toEqual([unused]);
     expect(await store.listUnusedFiles(10, input.id)).toEqual([unused]);
     await store.close();
+  });
+
+  test("batches that wait for an open one are not read in the look for those whose source has ended", async () => {
+    const { store } = await open();
+    const source = aBatch();
+    await store.insertBatch(source);
+    const made = { lines: "all", isMerged: false, merge: null, template: null } as const;
+    for (let n = 0; n < WAITING_PAGE + 1; n++) {
+      const batch = aBatch({ source: { ...made, batchId: source.id }, isInputPending: true });
+      await store.insertBatch(batch);
+    }
+    // A look that reads a page of them takes a turn of the event loop before the next page.
+    let turns = 0;
+    const turn = setImmediate(() => {
+      turns += 1;
+    });
+    expect(await store.claimBatchToDerive(claimBy("a"))).toBeNull();
+    clearImmediate(turn);
+    expect(turns).toBe(0);
   });
 });
 

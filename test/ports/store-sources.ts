@@ -16,8 +16,8 @@ import {
 import type { OpenStore } from "./opened-store.ts";
 
 /** Ends a batch with two result files. */
-async function endedBatch(store: Store) {
-  const { batch } = await finalizingBatch(store);
+async function endedBatch(store: Store, fields: Partial<Batch> = {}) {
+  const { batch } = await finalizingBatch(store, fields);
   const [output, error] = [aFile({ purpose: "batch_output" }), aFile({ purpose: "batch_output" })];
   await store.declareBlobs([output.blobKey, error.blobKey], 60_000);
   await finishBatch(store, await claimToFinalize(store), { ...NO_RESULT, output, error });
@@ -95,21 +95,59 @@ export function testSources(open: OpenStore): void {
 
   test("waiting batches hold up no other, however many they are, and projects take turns", async () => {
     const { store } = await open();
-    const ended = aBatch({ id: "batch_gone" as Batch["id"] });
+    const [{ batch: ended }, { batch: foreign }] = [
+      await endedBatch(store),
+      await endedBatch(store, { project: "z" }),
+    ];
     const openSource = aBatch({ expiresAtMs: Number.MAX_SAFE_INTEGER });
     await store.insertBatch(openSource);
     for (let n = 0; n < WAITING_PAGE + 5; n++) await pendingBatch(store, sourceOf(openSource));
     const first = await pendingBatch(store, sourceOf(ended));
     const second = await pendingBatch(store, sourceOf(ended));
-    const others = await pendingBatch(store, sourceOf(ended), { project: "z" });
+    const others = await pendingBatch(store, sourceOf(foreign), { project: "z" });
     const turns = [];
     for (let project = ""; turns.length < 3; ) {
-      const claimed = (await store.claimBatchToDerive(claimBy("a"), project))!;
+      const claimed = (await store.claimBatchToDerive(claimBy("a"), {
+        project,
+        isThorough: false,
+      }))!;
       project = claimed.batch.project;
       turns.push(claimed.batch.id);
     }
     expect(turns).toEqual([first.id, others.id, second.id]);
     expect(await store.claimBatchToDerive(claimBy("a"))).toBeNull();
+  });
+
+  test("a thorough look finds a batch whose source is gone and has no mark", async () => {
+    const { store } = await open();
+    const batch = await pendingBatch(store, sourceOf(aBatch({ id: "batch_gone" as Batch["id"] })));
+    const turn = { project: "", isThorough: true };
+    expect(await store.claimBatchToDerive(claimBy("a"))).toBeNull();
+    expect((await store.claimBatchToDerive(claimBy("a"), turn))?.batch.id).toBe(batch.id);
+  });
+
+  test("a deleted source keeps its rows until the batches that wait for it have been told", async () => {
+    const { store } = await open();
+    const { batch: source } = await endedBatch(store);
+    const waiting = await pendingBatch(store, sourceOf(source));
+    await store.deleteBatchIfPresent(scoped(source), { withInput: false });
+    expect(await store.listDeletedBatches(10)).toEqual([]);
+    const { lease, batch } = (await store.claimBatchToDerive(claimBy("a")))!;
+    expect(batch.id).toBe(waiting.id);
+    expect(await store.claimBatchToDerive(claimBy("b"))).toBeNull();
+    expect(await store.listDeletedBatches(10)).toEqual([]);
+    await store.failBatchIfLeased(lease, { faults: [], announcements: [] });
+    expect(await store.claimBatchToDerive(claimBy("b"))).toBeNull();
+    expect(await store.listDeletedBatches(10)).toEqual([source.id]);
+    // The next batch that is made of an ended one marks it again.
+    const { batch: ended } = await endedBatch(store);
+    for (let n = 0; n < 2; n++) {
+      const next = await pendingBatch(store, sourceOf(ended));
+      const claimed = (await store.claimBatchToDerive(claimBy("a")))!;
+      expect(claimed.batch.id).toBe(next.id);
+      await store.failBatchIfLeased(claimed.lease, { faults: [], announcements: [] });
+      expect(await store.claimBatchToDerive(claimBy("b"))).toBeNull();
+    }
   });
 
   test("a waiting batch is cancelled, expires and is deleted like any other", async () => {
@@ -174,7 +212,9 @@ export function testSources(open: OpenStore): void {
     expect(await store.publishInputIfLeased(lease, revoked)).toBe("revoked");
     await store.deleteFileIfPresent({ project: PROJECT, id: error.id });
     expect(await store.publishInputIfLeased(lease, input)).toBe("gone");
-    const other = (await store.claimBatchToDerive(claimBy("a")))!;
+    // A batch of another project marks no source.
+    const turn = { project: "", isThorough: true };
+    const other = (await store.claimBatchToDerive(claimBy("a"), turn))!;
     expect(other.batch.id).toBe(foreign.id);
     const theirs = await anInput(store, foreign);
     expect(await store.publishInputIfLeased(other.lease, theirs)).toBe("gone");

@@ -80,7 +80,8 @@ describe.skipIf(postgres === null)("a replica of an older version passes over", 
     const batch = aBatch({ source, isInputPending: true });
     await store.insertBatch(batch);
     expect(await claimable()).toEqual([]);
-    const claimed = await store.claimBatchToDerive(claimBy("a"));
+    const turn = { project: "", isThorough: true };
+    const claimed = await store.claimBatchToDerive(claimBy("a"), turn);
     expect(claimed?.batch.id).toBe(batch.id);
     expect(await store.releaseBatchIfLeased(claimed!.lease)).toBe(true);
     expect(await claimable()).toEqual([]);
@@ -91,7 +92,7 @@ describe.skipIf(postgres === null)("a replica of an older version passes over", 
       (await store.renewLeases({ batches: [claimed!.lease], chunks: [] }, claimBy("a")))
         .lostBatches,
     ).toEqual([claimed!.lease]);
-    expect((await store.claimBatchToDerive(claimBy("b")))?.batch.id).toBe(batch.id);
+    expect((await store.claimBatchToDerive(claimBy("b"), turn))?.batch.id).toBe(batch.id);
     await store.cancelBatchIfOpen({ project: PROJECT, id: batch.id });
     expect(await claimable()).toEqual([]);
     const ending = await store.claimBatchToFinalize(claimBy("c"));

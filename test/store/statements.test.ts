@@ -168,6 +168,23 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
     expect((await store.findBatch(scoped))?.status).toBe("finalizing");
   });
 
+  test("read none of the batches that wait for others, however many wait for however many", async () => {
+    await using counted = await openCounted();
+    const { store, query } = counted;
+    const source = await insertBatch(store);
+    const made = { lines: "all", isMerged: false, merge: null, template: null } as const;
+    const waiting = aBatch({ source: { ...made, batchId: source.batch.id }, isInputPending: true });
+    await store.insertBatch(waiting);
+    await multiply(query, "batches", 5_000);
+    await query("update batches set is_awaited = true");
+    await query("vacuum full analyze batches");
+    const look = await counted.countOf(async () => {
+      expect(await store.claimBatchToDerive(claimBy("worker"))).toBeNull();
+    });
+    expect(look.run).toBe(1);
+    expect(look.pages).toBeLessThan(25);
+  });
+
   test("read an index alone in looks that find nothing, however many batches and deliveries have ended", async () => {
     await using counted = await openCounted();
     const { store, query } = counted;

@@ -3,7 +3,14 @@
 const FORGET_NEWEST =
   "delete from __drizzle_migrations where rowid = (select max(rowid) from __drizzle_migrations);";
 
+const BEFORE_AWAITED_SOURCES = `
+  drop index batches_waiting_by_source;
+  drop index batches_awaited_no_more;
+  alter table batches drop column is_awaited;
+  ${FORGET_NEWEST}`;
+
 const BEFORE_STORED_PARTS = `
+  ${BEFORE_AWAITED_SOURCES}
   drop trigger uploads_add_to_stored_sums;
   drop trigger uploads_take_from_stored_sums;
   drop trigger uploads_removed_from_stored_sums;

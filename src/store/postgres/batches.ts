@@ -35,6 +35,15 @@ async function assertRoom(db: Db, project: string, limit: number | null): Promis
   if ((await db.$count(batches, open)) >= limit) throw new QuotaExceeded("open_batches", limit);
 }
 
+async function markSource(db: Db, { project, source }: Batch): Promise<void> {
+  if (source === null) return;
+  const isSource = isScopedBatch({ project, id: source.batchId });
+  await db
+    .update(batches)
+    .set({ isAwaited: true })
+    .where(and(isSource, sql`is_awaited is not true`));
+}
+
 type Row = typeof batches.$inferSelect;
 
 const readBatches = (db: Db, condition: SQL | undefined, limit: number): Promise<Row[]> =>
@@ -131,6 +140,7 @@ export class PostgresBatches {
   ): Promise<void> {
     if (receipt !== undefined) await this.#idempotency.record(db, receipt);
     await sendNudge(db, "batch_created");
+    if (batch.isInputPending) await markSource(db, batch);
     await lockLists(db, batch.project);
     // No other batch of the project comes between, because its lists are locked.
     await assertRoom(db, batch.project, quotas?.openBatches ?? null);

@@ -1,5 +1,6 @@
 /** Conditions that PostgreSQL says in its own words. */
 import {
+  isDeleted,
   isFinalBatch,
   isOpenBatch,
   isPendingUpload,
@@ -13,6 +14,8 @@ export * from "../sql/conditions.ts";
 /** The input of the batch is still to be made of lines of another one. */
 export const waitsForInput = sql`${isValidating} and ${sql.raw("is_input_pending")}`;
 export const waitsForValidation = sql`${isValidating} and ${sql.raw("is_input_pending is not true")}`;
+/** Batches may wait for the lines of this one, which sends none any more. */
+export const isAwaitedNoMore = sql`${sql.raw("is_awaited")} and (${isFinalBatch} or ${isDeleted})`;
 export const isToTidy = sql`${isFinalBatch} and has_chunks`;
 /** Such a batch reads result files of its source until it ends. */
 export const isOpenMerged = sql`${isOpenBatch} and ${sql.raw("is_merged")}`;

@@ -19,7 +19,8 @@ import { cancel } from "./stopping.ts";
 import { forgetTombstones, leaveTombstones } from "./tombstones.ts";
 import { reservations } from "./usage-schema.ts";
 
-const isOver = sql`${isDeleted}
+/** The rows of a batch that others wait for stay until those have been told. */
+const isOver = sql`${isDeleted} and is_awaited is not true
   and not exists (select 1 from chunks where batch_id = batches.id and ${isOpenChunk})
   and not exists (
     select 1 from batch_deliveries where batch_id = batches.id and ${isOpenDelivery})`;

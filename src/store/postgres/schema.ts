@@ -45,6 +45,7 @@ import {
   finalStatusHasFinalTime,
   hasSource,
   holdsFailures,
+  isAwaitedNoMore,
   isDeleted,
   isEnding,
   isEndingShown,
@@ -138,6 +139,8 @@ export const batches = pgTable(
     mergedErrorFileId: text("merged_error_file_id").$type<FileId>(),
     /** It is set until the input is made of lines of the source, which may still run. */
     isInputPending: boolean("is_input_pending"),
+    /** It is set while batches may wait for the lines of this one. */
+    isAwaited: boolean("is_awaited"),
     /** The template of the bodies, as JSON; null when the lines of the source run again as they are. */
     sourceTemplate: text("source_template"),
     /** It is set for a batch whose lines with equal bodies are sent once. */
@@ -158,6 +161,8 @@ export const batches = pgTable(
     index("batches_to_validate").on(batch.project, batch.sequence).where(isValidating),
     index("batches_with_input").on(batch.project, batch.sequence).where(waitsForValidation),
     index("batches_to_derive").on(batch.project, batch.sequence).where(waitsForInput),
+    index("batches_awaited_no_more").on(batch.project, batch.sequence).where(isAwaitedNoMore),
+    index("batches_waiting_by_source").on(batch.sourceBatchId, batch.sequence).where(waitsForInput),
     index("batches_that_may_expire").on(batch.expiresAtMs).where(mayExpire),
     index("batches_by_deadline").on(batch.expiresAtMs, batch.sequence).where(mayExpire),
     index("batches_ending").on(batch.sequence).where(isEnding),

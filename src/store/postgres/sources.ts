@@ -5,12 +5,14 @@ import { batchFromRow, fileFromRow } from "../rows.ts";
 import {
   type BatchToDerive,
   type DerivedInput,
+  type DerivingTurn,
   MAX_RETRIES,
   type MergedResults,
   type Retry,
+  SOURCES_PAGE,
   WAITING_PAGE,
 } from "../sources.ts";
-import { hasSource, isListed, isOpenBatch, waitsForInput } from "./conditions.ts";
+import { hasSource, isAwaitedNoMore, isListed, isOpenBatch, waitsForInput } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
@@ -34,9 +36,23 @@ const sourceHasEnded = sql`not exists (
   where source.id = waiting.source_batch_id and source.project = waiting.project
     and ${isOpenBatch} and ${isListed})`;
 
-type Waiting = {
+/** A batch that is being derived still waits. */
+const isAwaitedByNone = sql`not exists (
+  select 1 from batches as waiting where waiting.source_batch_id = batches.id and ${waitsForInput})`;
+
+type Place = {
   readonly project: string;
   readonly sequence: number;
+};
+
+const START: Place = { project: "", sequence: 0 };
+
+type Source = Place & {
+  /** The first free batch that waits for it. */
+  readonly waiting: number | null;
+};
+
+type Waiting = Place & {
   readonly is_ready: boolean;
 };
 
@@ -47,15 +63,15 @@ export class PostgresSources {
     this.#db = db;
   }
 
-  async claim(bid: Bid, formerProject = ""): Promise<BatchToDerive | null> {
-    const ofNextProjects =
-      formerProject === ""
-        ? null
-        : await this.#findReady(bid, {
-            project: formerProject,
-            sequence: Number.MAX_SAFE_INTEGER,
-          });
-    const sequence = ofNextProjects ?? (await this.#findReady(bid, { project: "", sequence: 0 }));
+  async claim(
+    bid: Bid,
+    { project, isThorough }: DerivingTurn = { project: "", isThorough: false },
+  ): Promise<BatchToDerive | null> {
+    const find = (after: Place) =>
+      isThorough ? this.#findReady(bid, after) : this.#findAwaiting(bid, after);
+    const behind = { project, sequence: Number.MAX_SAFE_INTEGER };
+    const ofNextProjects = project === "" ? null : await find(behind);
+    const sequence = ofNextProjects ?? (await find(START));
     if (sequence === null) return null;
     const [row] = await this.#db.change((db) =>
       db
@@ -72,11 +88,45 @@ export class PostgresSources {
     };
   }
 
+  /** Finds the first batch that waits for one of the sources after a place. A source that none waits for loses its mark. */
+  async #findAwaiting({ now }: Bid, after: Place): Promise<number | null> {
+    for (let place = after; ; ) {
+      const { rows } = await this.#db.read((db) =>
+        db.execute<Source>(sql`
+          select project, sequence, (
+            select sequence from batches
+            where source_batch_id = source.id and project = source.project and ${waitsForInput}
+              and ${isFreeBatch(now)}
+            order by sequence limit 1) as waiting
+          from batches as source
+          where ${isAwaitedNoMore} and (project, sequence) > (${place.project}, ${place.sequence})
+          order by project, sequence limit ${SOURCES_PAGE}`),
+      );
+      const ready = rows.find(({ waiting }) => waiting !== null);
+      if (ready !== undefined) return Number(ready.waiting);
+      if (rows.length > 0) await this.#unmark(rows);
+      const last = rows.at(-1);
+      if (last === undefined || rows.length < SOURCES_PAGE) return null;
+      place = last;
+    }
+  }
+
+  async #unmark(sources: readonly Source[]): Promise<void> {
+    const sequences = arrayOf(
+      sources.map(({ sequence }) => sequence),
+      "bigint",
+    );
+    const isOneOfThem = sql`sequence = any(${sequences})`;
+    await this.#db.change((db) =>
+      db
+        .update(batches)
+        .set({ isAwaited: null })
+        .where(and(isOneOfThem, isAwaitedNoMore, isAwaitedByNone)),
+    );
+  }
+
   /** Finds the first batch after a place whose source has ended, page by page. */
-  async #findReady(
-    { now }: Bid,
-    after: Pick<Waiting, "project" | "sequence">,
-  ): Promise<number | null> {
+  async #findReady({ now }: Bid, after: Place): Promise<number | null> {
     for (let place = after; ; ) {
       const { rows } = await this.#db.read((db) =>
         db.execute<Waiting>(sql`

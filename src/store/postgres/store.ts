@@ -254,7 +254,7 @@ const keyMethods = (keys: PostgresKeys, slots: PostgresInteractiveSlots, now: No
 
 const sourceMethods = (sources: PostgresSources, now: Now) =>
   ({
-    claimBatchToDerive: (claim, formerProject) => sources.claim(timed(now)(claim), formerProject),
+    claimBatchToDerive: (claim, turn) => sources.claim(timed(now)(claim), turn),
     publishInputIfLeased: (lease, input) => sources.publishIfLeased(lease, input),
     findInput: (batch) => sources.findInput(batch),
     findMergedResults: (batch) => sources.findMergedResults(batch),

@@ -96,8 +96,18 @@ export class SqliteBatches {
     this.#assertRoom(batch.project, quotas?.openBatches ?? null);
     if (boundsSpending(quotas)) assertMayCreate(this.#db, batch.project, quotas, nowMs);
     this.#db.insert(batches).values(rowFromBatch(batch)).run();
+    if (batch.isInputPending) this.#markSource(batch);
     insertWaitingDeliveries(this.#db, batch, deliveries);
     if (receipt !== undefined) this.#idempotency.record(receipt);
+  }
+
+  #markSource({ project, source }: Batch): void {
+    this.#db
+      .update(batches)
+      .set({ isAwaited: true })
+      .where(and(isScopedBatch, sql`is_awaited is not 1`))
+      .prepare()
+      .run({ project, id: source?.batchId });
   }
 
   /** Without this index, each new batch would read all that the project has ever had, or the rows of all that it has open. */

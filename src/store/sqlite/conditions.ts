@@ -1,5 +1,6 @@
 /** Conditions that SQLite says in its own words: it has no booleans. */
 import {
+  isDeleted,
   isFinalBatch,
   isOpenBatch,
   isPendingUpload,
@@ -13,6 +14,8 @@ export * from "../sql/conditions.ts";
 /** The input of the batch is still to be made of lines of another one. */
 export const waitsForInput = sql`${isValidating} and ${sql.raw("is_input_pending = 1")}`;
 export const waitsForValidation = sql`${isValidating} and ${sql.raw("is_input_pending is not 1")}`;
+/** Batches may wait for the lines of this one, which sends none any more. */
+export const isAwaitedNoMore = sql`${sql.raw("is_awaited = 1")} and (${isFinalBatch} or ${isDeleted})`;
 export const isToTidy = sql`${isFinalBatch} and has_chunks = 1`;
 /** Such a batch reads result files of its source until it ends. */
 export const isOpenMerged = sql`${isOpenBatch} and ${sql.raw("is_merged = 1")}`;

@@ -33,6 +33,7 @@ import {
   finalStatusHasFinalTime,
   hasSource,
   holdsFailures,
+  isAwaitedNoMore,
   isDeleted,
   isEnding,
   isEndingShown,
@@ -130,6 +131,8 @@ export const batches = sqliteTable(
     mergedErrorFileId: text("merged_error_file_id").$type<FileId>(),
     /** It is set until the input is made of lines of the source, which may still run. */
     isInputPending: integer("is_input_pending", { mode: "boolean" }),
+    /** It is set while batches may wait for the lines of this one. */
+    isAwaited: integer("is_awaited", { mode: "boolean" }),
     /** The template of the bodies, as JSON; null when the lines of the source run again as they are. */
     sourceTemplate: text("source_template"),
     /** It is set for a batch whose lines with equal bodies are sent once. */
@@ -148,6 +151,8 @@ export const batches = sqliteTable(
     index("batches_shown").on(batch.project, batch.sequence).where(isListed),
     index("batches_to_validate").on(batch.project, batch.sequence).where(waitsForValidation),
     index("batches_to_derive").on(batch.project, batch.sequence).where(waitsForInput),
+    index("batches_awaited_no_more").on(batch.project, batch.sequence).where(isAwaitedNoMore),
+    index("batches_waiting_by_source").on(batch.sourceBatchId, batch.sequence).where(waitsForInput),
     index("batches_that_may_expire").on(batch.expiresAtMs).where(mayExpire),
     index("batches_ending").on(batch.sequence).where(isEnding),
     index("batches_shown_to_finalize").on(batch.project, batch.sequence).where(isEndingShown),

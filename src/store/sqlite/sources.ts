@@ -6,12 +6,14 @@ import { batchFromRow, fileFromRow } from "../rows.ts";
 import {
   type BatchToDerive,
   type DerivedInput,
+  type DerivingTurn,
   MAX_RETRIES,
   type MergedResults,
   type Retry,
+  SOURCES_PAGE,
   WAITING_PAGE,
 } from "../sources.ts";
-import { hasSource, isListed, isOpenBatch, waitsForInput } from "./conditions.ts";
+import { hasSource, isAwaitedNoMore, isListed, isOpenBatch, waitsForInput } from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, desc, eq, placeholder, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
@@ -27,9 +29,23 @@ const sourceHasEnded = sql`not exists (
   where source.id = waiting.source_batch_id and source.project = waiting.project
     and ${isOpenBatch} and ${isListed})`;
 
-interface Waiting {
+/** A batch that is being derived still waits. */
+const isAwaitedByNone = sql`not exists (
+  select 1 from batches as waiting where waiting.source_batch_id = batches.id and ${waitsForInput})`;
+
+interface Place {
   readonly project: string;
   readonly sequence: number;
+}
+
+const START: Place = { project: "", sequence: 0 };
+
+interface Source extends Place {
+  /** The first free batch that waits for it. */
+  readonly waiting: number | null;
+}
+
+interface Waiting extends Place {
   readonly isReady: number;
 }
 
@@ -39,6 +55,11 @@ const prepareStatements = (db: Db) => ({
     .set(CLAIMED)
     .where(and(eq(batches.sequence, placeholder("sequence")), waitsForInput, isFree))
     .returning()
+    .prepare(),
+  unmark: db
+    .update(batches)
+    .set({ isAwaited: null })
+    .where(and(eq(batches.sequence, placeholder("sequence")), isAwaitedNoMore, isAwaitedByNone))
     .prepare(),
   // Every look at a batch asks for them.
   listRetries: db
@@ -61,15 +82,15 @@ export class SqliteSources {
     this.#statements = prepareStatements(db);
   }
 
-  async claim(bid: Bid, formerProject = ""): Promise<BatchToDerive | null> {
-    const ofNextProjects =
-      formerProject === ""
-        ? null
-        : await this.#findReady(bid, {
-            project: formerProject,
-            sequence: Number.MAX_SAFE_INTEGER,
-          });
-    const sequence = ofNextProjects ?? (await this.#findReady(bid, { project: "", sequence: 0 }));
+  async claim(
+    bid: Bid,
+    { project, isThorough }: DerivingTurn = { project: "", isThorough: false },
+  ): Promise<BatchToDerive | null> {
+    const find = (after: Place) =>
+      isThorough ? this.#findReady(bid, after) : this.#findAwaiting(bid, after);
+    const behind = { project, sequence: Number.MAX_SAFE_INTEGER };
+    const ofNextProjects = project === "" ? null : await find(behind);
+    const sequence = ofNextProjects ?? (await find(START));
     if (sequence === null) return null;
     const row = this.#statements.claim.get({ ...claimValues(bid), sequence });
     if (row === undefined) return null;
@@ -80,11 +101,29 @@ export class SqliteSources {
     };
   }
 
+  /** Finds the first batch that waits for one of the sources after a place. A source that none waits for loses its mark. */
+  async #findAwaiting({ nowMs }: Bid, after: Place): Promise<number | null> {
+    for (let place = after; ; await nextTurn()) {
+      const page = this.#db.all<Source>(sql`
+        select project, sequence, (
+          select sequence from batches indexed by batches_waiting_by_source
+          where source_batch_id = source.id and project = source.project and ${waitsForInput}
+            and (lease_expires_at_ms is null or lease_expires_at_ms <= ${nowMs})
+          order by sequence limit 1) as waiting
+        from batches as source indexed by batches_awaited_no_more
+        where ${isAwaitedNoMore} and (project, sequence) > (${place.project}, ${place.sequence})
+        order by project, sequence limit ${SOURCES_PAGE}`);
+      const ready = page.find(({ waiting }) => waiting !== null);
+      if (ready !== undefined) return ready.waiting;
+      for (const { sequence } of page) this.#statements.unmark.run({ sequence });
+      const last = page.at(-1);
+      if (last === undefined || page.length < SOURCES_PAGE) return null;
+      place = last;
+    }
+  }
+
   /** Finds the first batch after a place whose source has ended, page by page. */
-  async #findReady(
-    { nowMs }: Bid,
-    after: Pick<Waiting, "project" | "sequence">,
-  ): Promise<number | null> {
+  async #findReady({ nowMs }: Bid, after: Place): Promise<number | null> {
     for (let place = after; ; await nextTurn()) {
       const page = this.#db.all<Waiting>(sql`
         select project, sequence, ${sourceHasEnded} as isReady from (

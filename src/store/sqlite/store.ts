@@ -323,7 +323,7 @@ const validationMethods = (validation: SqliteValidation, now: Now) =>
 
 const sourceMethods = (sources: SqliteSources, now: Now) =>
   ({
-    claimBatchToDerive: (claim, formerProject) => sources.claim(timed(now)(claim), formerProject),
+    claimBatchToDerive: (claim, turn) => sources.claim(timed(now)(claim), turn),
     publishInputIfLeased: async (lease, input) => sources.publishIfLeased(lease, input),
     findInput: async (batch) => sources.findInput(batch),
     findMergedResults: async (batch) => sources.findMergedResults(batch),

@@ -1,0 +1,4 @@
+ALTER TABLE "batches" ADD COLUMN "is_awaited" boolean;--> statement-breakpoint
+UPDATE "batches" SET ("is_awaited") = (SELECT true) WHERE "id" IN (SELECT "source_batch_id" FROM "batches" WHERE status in ('validating') and stop_reason is null and is_input_pending);--> statement-breakpoint
+CREATE INDEX "batches_awaited_no_more" ON "batches" USING btree ("project","sequence") WHERE is_awaited and (status in ('failed', 'completed', 'expired', 'cancelled') or deleted_at_ms is not null);--> statement-breakpoint
+CREATE INDEX "batches_waiting_by_source" ON "batches" USING btree ("source_batch_id","sequence") WHERE status in ('validating') and stop_reason is null and is_input_pending;
