@@ -1,6 +1,7 @@
 /** Lets people sign in with an API key, and sign out. A person who is signed out sees this page and nothing else. */
 import type { Hono } from "hono";
 import { deleteCookie, setCookie } from "hono/cookie";
+import { PublicError } from "../errors.ts";
 import type { AppContext, AppEnv } from "../http/context.ts";
 import type { AuditEntry } from "../telemetry/audit-log.ts";
 import { assetPath, STYLES } from "./assets.ts";
@@ -23,6 +24,8 @@ const FORM_MAX_MS = 30_000;
 export function mountSignIn(app: Hono<AppEnv>, { sessions, audit }: SignInDeps): void {
   app.post("/web/sign-in", async (c) => {
     if (!isOwn(c)) return c.text("This form did not come from a page of this server.", 403);
+    // A connection that has ended has no address any more.
+    const address = c.env.incoming.socket.remoteAddress ?? null;
     const form = await readForm(c);
     const next = pageIn(form.get("next") ?? "");
     const begun = await sessions.begin((form.get("key") ?? "").trim());
@@ -34,7 +37,7 @@ export function mountSignIn(app: Hono<AppEnv>, { sessions, audit }: SignInDeps):
       project: begun?.caller.project ?? null,
       key_id: begun?.caller.keyId ?? null,
       key_name: begun?.caller.keyName ?? null,
-      address: c.env.incoming.socket.remoteAddress ?? null,
+      address,
     });
     if (begun === null) return answerSignIn(c, { root: "../", next, isRefused: true });
     setCookie(c, cookieNameFor(c), begun.cookie, {
@@ -67,11 +70,13 @@ async function readForm(c: AppContext): Promise<URLSearchParams> {
   let bytes = 0;
   const cancel = c.get("clock").after(FORM_MAX_MS, () => incoming.destroy());
   try {
-    for await (const chunk of incoming) {
+    for await (const chunk of incoming.iterator({ destroyOnReturn: false })) {
       chunks.push(chunk as Buffer);
       bytes += (chunk as Buffer).length;
       if (bytes > FORM_MAX_BYTES) break;
     }
+  } catch (cause) {
+    throw new PublicError("invalid_request", "The form ended before its last byte.", { cause });
   } finally {
     cancel();
   }

@@ -1,5 +1,6 @@
 /** Who may see the web page, and what a request of another site can do: by HTTP, without a browser. */
 import { createHash } from "node:crypto";
+import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { connect } from "node:net";
@@ -98,6 +99,27 @@ test("a form that comes a byte at a time does not keep its connection", async ()
       return socket.closed;
     })
     .toBe(true);
+});
+
+describe("a form to sign in", () => {
+  test("is refused as a wrong key when it is too long, and the refusal has its sender", async () => {
+    const answer = await signIn("x".repeat(20_000));
+    expect(answer.status).toBe(401);
+    expect(await answer.text()).toContain("does not know the key");
+    const entries = () => readFileSync(join(folder, "audit.jsonl"), "utf8");
+    const requestId = answer.headers.get("x-request-id")!;
+    await expect.poll(entries).toMatch(new RegExp(`${requestId}.*denied.*"address":"127.0.0.1"`));
+  });
+
+  test("that breaks off is no failure of the server", async () => {
+    const socket = connect(Number(new URL(service.url).port), "127.0.0.1");
+    const headers = "host: x\r\nsec-fetch-site: same-origin\r\ncontent-length: 8000";
+    socket.write(`POST /web/sign-in HTTP/1.1\r\n${headers}\r\nexpect: 100-continue\r\n\r\nkey=`);
+    await once(socket, "data");
+    socket.resetAndDestroy();
+    const isForm = { path: "/web/sign-in", status: 400 };
+    await service.events.reached("request.completed", isForm);
+  });
 });
 
 describe("a person who is signed out", () => {
