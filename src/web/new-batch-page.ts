@@ -18,11 +18,11 @@ export const newBatchPage: Page = {
     if (!asked.caller.scopes.includes("write")) return NOT_ALLOWED;
     const models = await readFor<ListOf<ModelObject>>(asked, "/v1/models");
     const names = models.ok ? models.value.data.map(({ id }) => id) : [];
-    const fileId = asked.query.get("file");
-    const file =
-      fileId === null
-        ? null
-        : await readFor<FileObject>(asked, `/v1/files/${encodeURIComponent(fileId)}`);
+    const fileId = asked.query.get("file") ?? "";
+    // No id has dots alone, which in a path lead to another one.
+    const file = /^\.*$/.test(fileId)
+      ? null
+      : await readFor<FileObject>(asked, `/v1/files/${encodeURIComponent(fileId)}`);
     if (file !== null && !file.ok) return file;
     const main = html`<form id="new" class="new" novalidate>
 <div class="head"><div><p class="crumb"><a href="${asked.root}">Batches</a></p><h1>New batch</h1></div></div>

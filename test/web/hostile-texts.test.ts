@@ -85,6 +85,10 @@ test("a page that cannot be is no failure of the server", async () => {
     async (path) => (await open(path)).status,
   );
   expect(await Promise.all(statuses)).toEqual([400, 400, 404]);
+  const forms = ["/new?file=none", "/new?file=", "/new?file=.", "/new?file=.."].map(
+    async (path) => (await open(path)).status,
+  );
+  expect(await Promise.all(forms)).toEqual([404, 200, 200, 200]);
 });
 
 test("an address without a page leads a person back, and a program to the API", async () => {
