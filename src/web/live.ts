@@ -44,8 +44,9 @@ const HEADERS = {
 
 export interface Topic {
   readonly project: string;
-  /** The same for everyone who sees the same. */
+  /** The same for everyone who sees the same. It has the query of the page, which may hold a secret, so no log may have it. */
   readonly key: string;
+  readonly path: string;
   readonly pollMs: number;
   readonly view: () => Promise<Answer<View>>;
   /** Whether the reader may still see it. */
@@ -156,7 +157,7 @@ export class Live {
     const { signal } = poll.end;
     while (!signal.aborted) {
       const isOver = await this.#pollOnce(poll).catch((err: unknown) => {
-        log.warn({ err, topic: topic.key }, "page.poll_failed");
+        log.warn({ err, project: topic.project, path: topic.path }, "page.poll_failed");
         return false;
       });
       if (isOver) break;

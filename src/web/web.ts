@@ -139,6 +139,7 @@ function mountEvents(
     return live.answer(c, {
       project: visit.caller.project,
       key: JSON.stringify([rights, path, asked.query.toString()]),
+      path,
       pollMs: page.pollMs ?? 1_000,
       view: () => page.view({ ...asked, nowMs: c.get("clock").nowMs() }),
       isAllowed: async () => {

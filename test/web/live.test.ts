@@ -4,6 +4,9 @@ import type { IncomingMessage } from "node:http";
 import { connect, type Socket } from "node:net";
 import { expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
+import { openStorage } from "../../src/runtime/storage.ts";
+import { StoreUnavailable } from "../../src/store/failures.ts";
+import type { Store } from "../../src/store/store.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { startTestService } from "../support/service.ts";
 import { signIn } from "../support/sign-in.ts";
@@ -124,6 +127,38 @@ test("a browser that never reads keeps its place neither behind a full connectio
   passedMs += 16 * 60_000;
   await expect.poll(status).toBe(200);
   for (const client of clients) client.destroy();
+});
+
+test("what a person searches for is in no log, also when the database is away", async () => {
+  let isAway = false;
+  await using server = await startTestService({
+    config: {
+      auth: { keys: [{ name: "operator", key: "key-of-the-operator", scopes: ["admin"] }] },
+    },
+    openStorage: async (config, deps) => {
+      const opened = await openStorage(config, deps);
+      if (!opened.ok) return opened;
+      const findKeysInForce: Store["findKeysInForce"] = async (mark) => {
+        if (isAway) throw new StoreUnavailable(new Error("away"));
+        return opened.store.findKeysInForce(mark);
+      };
+      return { ...opened, store: { ...opened.store, findKeysInForce } };
+    },
+  });
+  const made = await fetch(`${server.url}/v1/admin/keys`, {
+    method: "POST",
+    headers: { authorization: "Bearer key-of-the-operator" },
+    body: JSON.stringify({ name: "reader", scopes: ["read"] }),
+  });
+  const { key } = (await made.json()) as { key: string };
+  const headers = { cookie: await signIn(server.url, key), "sec-fetch-site": "same-origin" };
+  const stream = await fetch(`${server.url}/web/live?search=customer-7f3a`, { headers });
+  const reader = stream.body!.getReader();
+  await reader.read();
+  isAway = true;
+  await server.events.reached("page.poll_failed", { project: "default", path: "/" });
+  expect(JSON.stringify(server.events.all)).not.toContain("customer-7f3a");
+  await reader.cancel();
 });
 
 test("a server that stops ends the streams at once", async () => {
