@@ -18,6 +18,8 @@ export interface Commands {
   readonly run: (flags: Overrides, act: AdministrativeAct) => Promise<void>;
   /** Runs a command that may come before the first start of a server, and makes the database for it. */
   readonly begin: (flags: Overrides, act: AdministrativeAct) => Promise<void>;
+  /** Runs a command that works on the files of the database, too. */
+  readonly runOnFiles: (flags: Overrides, act: AdministrativeAct) => Promise<void>;
 }
 
 export interface ListFlags extends Overrides {

@@ -23,7 +23,7 @@ import { loadTarget, type TargetFlags } from "../config/target.ts";
 import { configWarnings } from "../config/warnings.ts";
 import { printableLines } from "../printable.ts";
 import { Redactor } from "../redactor.ts";
-import { administer } from "../runtime/administration.ts";
+import { type AdministerOptions, administer } from "../runtime/administration.ts";
 import { lookAtFolders } from "../runtime/location-folders.ts";
 import { checkUpstreams, migrate } from "../runtime/runtime.ts";
 import { ROLES, type Role } from "../runtime/work.ts";
@@ -99,13 +99,15 @@ async function runCommand(argv: readonly string[]): Promise<number> {
   withTargetOptions(program.command("migrate-to")).action(async (flags: MoveFlags) => {
     exitCode = await moveTo(flags);
   });
-  const withDatabase = (mayBegin: boolean) => async (flags: Overrides, act: AdministrativeAct) => {
-    exitCode = await administerWith(flags, mayBegin, act);
-  };
+  const withDatabase =
+    (needs: DatabaseNeeds) => async (flags: Overrides, act: AdministrativeAct) => {
+      exitCode = await administerWith(flags, needs, act);
+    };
   const administration = {
     withOptions: withDatabaseOptions,
-    run: withDatabase(false),
-    begin: withDatabase(true),
+    run: withDatabase({ mayBegin: false, needsFiles: false }),
+    begin: withDatabase({ mayBegin: true, needsFiles: false }),
+    runOnFiles: withDatabase({ mayBegin: false, needsFiles: true }),
   };
   addKeyCommands(program, administration);
   addProjectCommands(program, administration);
@@ -144,15 +146,17 @@ function withDefault(argv: readonly string[]): readonly string[] {
   return [node, script, "serve", ...(first === undefined ? [] : [first]), ...rest];
 }
 
+type DatabaseNeeds = Omit<AdministerOptions, "clock">;
+
 /** Runs a command of an operator on the database that the configuration names. */
 async function administerWith(
   flags: Overrides,
-  mayBegin: boolean,
+  needs: DatabaseNeeds,
   act: AdministrativeAct,
 ): Promise<number> {
   const loaded = loadConfig(flags);
   if (!loaded.ok) return complainAbout(loaded.problems);
-  const ended = await administer(loaded.config, { clock: systemClock, mayBegin }, act);
+  const ended = await administer(loaded.config, { clock: systemClock, ...needs }, act);
   return typeof ended === "number" ? ended : fail(ended.problem);
 }
 

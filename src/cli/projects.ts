@@ -31,7 +31,10 @@ interface CreateFlags extends Overrides {
   readonly resultsExpireAfter?: string;
 }
 
-export function addProjectCommands(program: Command, { withOptions, run, begin }: Commands): void {
+export function addProjectCommands(
+  program: Command,
+  { withOptions, run, begin, runOnFiles }: Commands,
+): void {
   const projects = program
     .command("projects")
     .description("Make, list and delete projects at run time.");
@@ -53,7 +56,9 @@ export function addProjectCommands(program: Command, { withOptions, run, begin }
     .argument("<name>", "the project")
     .requiredOption("--yes", "delete its keys, batches, files, uploads, usage and rules for good")
     .description("Delete all data of a project, and wait until it is gone.")
-    .action((name: string, flags: Overrides) => run(flags, (opened) => remove(name, opened)));
+    .action((name: string, flags: Overrides) =>
+      runOnFiles(flags, (opened) => remove(name, opened)),
+    );
 }
 
 async function put(name: string, flags: CreateFlags, opened: Administration): Promise<number> {

@@ -13,7 +13,7 @@ import { purgeOnce } from "../engine/purging.ts";
 import { createLog } from "../telemetry/log.ts";
 import { Closers } from "./closers.ts";
 import { hasDatabase, openBesideServer } from "./database.ts";
-import { openStorage } from "./storage.ts";
+import { openStorage, openWithoutFiles } from "./storage.ts";
 import { newProjects } from "./use-cases.ts";
 
 export interface Administration {
@@ -30,12 +30,14 @@ export interface AdministerOptions {
   readonly clock: Clock;
   /** Whether the command may make a new database. */
   readonly mayBegin: boolean;
+  /** Whether the command works on files, too. Any other must not depend on them: a key is revoked also where they are away. */
+  readonly needsFiles: boolean;
 }
 
 /** Resolves to the exit code of the command, or to the reason for which it could not begin. */
 export async function administer(
   config: Config,
-  { clock, mayBegin }: AdministerOptions,
+  { clock, mayBegin, needsFiles }: AdministerOptions,
   act: (administration: Administration) => Promise<number>,
 ): Promise<number | { readonly problem: string }> {
   const closers = new Closers();
@@ -45,8 +47,9 @@ export async function administer(
   if (begunIn !== null && !mayBegin) return { problem: nothingIn(dir) };
   try {
     const beside = await openBesideServer(dir, config, deps);
-    const storage = beside === null ? await openStorage(config, deps) : null;
-    const opened = beside ?? storage;
+    const alone = beside ?? (needsFiles ? null : await openWithoutFiles(config, deps));
+    const storage = alone === null ? await openStorage(config, deps) : null;
+    const opened = alone ?? storage;
     if (opened === null || !opened.ok) return { problem: opened?.problem ?? "" };
     // The output of a command says what it did. Servers find out by themselves.
     const { store } = opened;

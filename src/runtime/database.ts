@@ -61,6 +61,8 @@ export interface Database {
   findPlace(): Promise<FoundPlace | Refusal>;
   /** Opens the database, whose blobs are in `place` from now on, unless `findProblem` tells why they cannot be there. */
   open(place: string, findProblem: FindProblem): Promise<OpenedDatabase | Refusal>;
+  /** Opens the database for work without blobs, wherever they are; null when there is none in the folder yet. */
+  openAlone(): Promise<OpenedDatabase | Refusal | null>;
 }
 
 type FindProblem = (copying: CopyStore) => Promise<string | null>;
@@ -159,35 +161,45 @@ function writeWhole(path: string, text: string): void {
 function sqliteIn(dir: string, { clock, closers, onDamaged }: DatabaseDeps): Database {
   const path = join(dir, SQLITE_FILE);
   const placePath = join(dir, PLACE_FILE);
+  const findPlace = async (): Promise<FoundPlace | Refusal> => {
+    if (existsSync(join(dir, INSTALLATION_FILE))) {
+      const problem = `the files in ${dir} belong to a database on PostgreSQL: set database_url, or choose another folder with --data-dir`;
+      return { ok: false, problem };
+    }
+    // The file of the place is missing as long as the blobs are in the folder.
+    const inFolder = hasFiles(join(dir, BLOBS)) ? FOLDER_PLACE : null;
+    const isNew = !hasTables(path);
+    const isPlaceless = isNew || (inFolder === null && !existsSync(placePath));
+    return { ok: true, isNew, isPlaceless, place: readOrNull(placePath) ?? inFolder };
+  };
+  const openLocked = async (): Promise<OpenedDatabase | Refusal> => {
+    const unlock = lockDataDir(dir, path);
+    if (unlock === null) {
+      const problem = `another batchd is using the data folder ${dir}: stop it, or choose another folder with --data-dir`;
+      return { ok: false, problem };
+    }
+    closers.add("lock", async () => unlock());
+    const opened = await openSqliteStore({ path, clock, ...(onDamaged && { onDamaged }) });
+    if (opened.ok) closers.add("store", () => opened.store.close());
+    return opened;
+  };
   return {
     name: path,
     isShared: false,
     howToMove: `remove ${placePath}`,
-    findPlace: async () => {
-      if (existsSync(join(dir, INSTALLATION_FILE))) {
-        const problem = `the files in ${dir} belong to a database on PostgreSQL: set database_url, or choose another folder with --data-dir`;
-        return { ok: false, problem };
-      }
-      // The file of the place is missing as long as the blobs are in the folder.
-      const inFolder = hasFiles(join(dir, BLOBS)) ? FOLDER_PLACE : null;
-      const isNew = !hasTables(path);
-      const isPlaceless = isNew || (inFolder === null && !existsSync(placePath));
-      return { ok: true, isNew, isPlaceless, place: readOrNull(placePath) ?? inFolder };
-    },
+    findPlace,
     open: async (place, findProblem) => {
-      const unlock = lockDataDir(dir, path);
-      if (unlock === null) {
-        const problem = `another batchd is using the data folder ${dir}: stop it, or choose another folder with --data-dir`;
-        return { ok: false, problem };
-      }
-      closers.add("lock", async () => unlock());
-      const opened = await openSqliteStore({ path, clock, ...(onDamaged && { onDamaged }) });
+      const opened = await openLocked();
       if (!opened.ok) return opened;
-      closers.add("store", () => opened.store.close());
       const problem = await findProblem(opened.copying);
       if (problem !== null) return { ok: false, problem };
       if ((readOrNull(placePath) ?? FOLDER_PLACE) !== place) writeWhole(placePath, place);
       return opened;
+    },
+    openAlone: async () => {
+      const found = await findPlace();
+      if (!found.ok) return found;
+      return found.isNew ? null : openLocked();
     },
   };
 }
@@ -213,17 +225,20 @@ function postgresWith(dir: string, options: PostgresOptions, { closers }: Databa
     closers.add("store", () => result.store.close());
     return opened;
   };
+  const secondDatabase = (): Refusal | null => {
+    const sqlitePath = join(dir, SQLITE_FILE);
+    if (!existsSync(sqlitePath)) return null;
+    const problem = `database_url is set, but ${sqlitePath} is the database of this folder: leave database_url out, or choose another data_dir`;
+    return { ok: false, problem };
+  };
   return {
     name: "the database on PostgreSQL",
     isShared: true,
     howToMove: "write the new place into `installation.blob_place`",
     findPlace: () =>
       refusing(async () => {
-        const sqlitePath = join(dir, SQLITE_FILE);
-        if (existsSync(sqlitePath)) {
-          const problem = `database_url is set, but ${sqlitePath} is the database of this folder: leave database_url out, or choose another data_dir`;
-          return { ok: false, problem } as const;
-        }
+        const second = secondDatabase();
+        if (second !== null) return second;
         const facts = await open();
         if (!facts.ok) return facts;
         const { id, blobPlace } = await facts.installation.read();
@@ -248,6 +263,7 @@ function postgresWith(dir: string, options: PostgresOptions, { closers }: Databa
         const other = `another server has just begun with this database, and its files are in ${blobPlace}`;
         return { ok: false, problem: `${other}, not in ${place}: give both the same storage` };
       }),
+    openAlone: () => refusing(async () => secondDatabase() ?? (await open())),
   };
 }
 

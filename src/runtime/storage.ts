@@ -61,6 +61,23 @@ export async function openStorage(
   return openFor({ ...deps, purpose: "serve" }, places);
 }
 
+/**
+ * Opens the database for work without files, also where the files cannot be reached or the configuration does not name their place;
+ * null when there is no database yet.
+ */
+export function openWithoutFiles(
+  places: Places,
+  deps: DatabaseDeps,
+): Promise<{ readonly ok: true; readonly store: Store } | Refusal | null> {
+  const dir = resolve(places.data_dir);
+  return describingDamage(dir, async () => {
+    const opened = await databaseIn(dir, places, deps).openAlone();
+    if (opened === null || !opened.ok) return opened;
+    const isUnfinished = isUnfinishedCopy(await opened.copying.readInstallation());
+    return isUnfinished ? { ok: false, problem: UNFINISHED } : opened;
+  });
+}
+
 /** Opens an installation without serving it. Nothing but the locks tells servers of it. */
 export const openForCopying = (
   places: Places,
@@ -72,13 +89,19 @@ async function openFor(deps: StorageDeps, places: Places) {
   const isNeeded = deps.purpose !== "copy from" && usesFolder(places);
   const unusable = isNeeded ? await makeDataDir(dir) : null;
   if (unusable !== null) return { ok: false, problem: unusable } as const;
+  return describingDamage(dir, () => open(dir, places, deps));
+}
+
+async function describingDamage<Opened>(
+  dir: string,
+  work: () => Promise<Opened>,
+): Promise<Opened | Refusal> {
   try {
-    return await open(dir, places, deps);
+    return await work();
   } catch (cause) {
     const damage = await damageOf(join(dir, SQLITE_FILE), cause);
-    if (damage !== null) return { ok: false, problem: damage.message } as const;
-    const problem = `cannot open the data in ${dir}: ${(cause as Error).message}`;
-    return { ok: false, problem } as const;
+    if (damage !== null) return { ok: false, problem: damage.message };
+    return { ok: false, problem: `cannot open the data in ${dir}: ${(cause as Error).message}` };
   }
 }
 

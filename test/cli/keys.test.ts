@@ -116,6 +116,22 @@ test("a folder whose database is elsewhere, or was lost, is not taken for one th
   expect((await keys(at("lost"), "list")).stderr).toContain("is missing, but there are files in");
 });
 
+test("a key is listed and revoked where only its database is at hand, and not its files", async () => {
+  using folder = temporaryFolder("batchd-keys-");
+  await keys(folder.path, "create", "--name", "ci");
+  // A server that keeps files in a bucket says so there. The options of the command cannot name the bucket.
+  writeFileSync(join(folder.path, "batchd.storage"), "s3://bucket/files/");
+  const [id = ""] = /key_\w+/.exec((await keys(folder.path, "list")).stdout) ?? [];
+  expect(await keys(folder.path, "revoke", id)).toMatchObject({ code: 0, stderr: "" });
+  const projects = (...args: string[]) =>
+    runCommand(["projects", ...args, "--data-dir", folder.path]);
+  expect(await projects("create", "search")).toMatchObject({ code: 0, stderr: "" });
+  expect(await projects("delete", "search", "--yes")).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining("the files of this database are in s3://bucket/files/"),
+  });
+});
+
 test("every mistake in the options of a new key is named, and nothing is made", async () => {
   using folder = temporaryFolder("batchd-keys-");
   const { code, stdout, stderr } = await keys(

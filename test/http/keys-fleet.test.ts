@@ -1,9 +1,11 @@
 /** Keys on two servers of one PostgreSQL: what one is told holds for both, also without nudges. */
 import { describe, expect, test } from "vitest";
+import { runCommand } from "../support/command.ts";
 import { Fleet, type Member } from "../support/fleet.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 
 const ADMIN = "key-of-the-operator";
 
@@ -50,5 +52,24 @@ test.skipIf(postgres === null)(
     const { code, stdout, stderr } = await command.exited();
     expect([code, stderr]).toEqual([0, expect.stringContaining("made key_")]);
     await becomes(server, stdout.trim(), 200);
+  },
+);
+
+test.skipIf(postgres === null)(
+  "the command needs the address of the database alone, before the first server and beside others",
+  async () => {
+    const databaseUrl = await postgres!.createEmptyDatabase();
+    using elsewhere = temporaryFolder("batchd-elsewhere-");
+    const keys = (...args: string[]) =>
+      runCommand(["keys", ...args, "--data-dir", elsewhere.path, "--database-url", databaseUrl]);
+    const created = await keys("create", "--name", "first");
+    expect([created.code, created.stderr]).toEqual([0, expect.stringContaining("made key_")]);
+    await using fleet = new Fleet({ databaseUrl });
+    const server = await fleet.api();
+    const key = created.stdout.trim();
+    expect(await statusWith(server, key)).toBe(200);
+    const [id = ""] = /key_\w+/.exec((await keys("list")).stdout) ?? [];
+    expect(await keys("revoke", id)).toMatchObject({ code: 0, stderr: "" });
+    await becomes(server, key, 401);
   },
 );
