@@ -86,7 +86,10 @@ function mountPage(app: Hono<AppEnv>, page: Page, { api, sessions }: PageDeps): 
     if (!asksForHtml(c)) return next();
     const path = c.req.path.slice(1);
     const query = new URL(c.req.url).search;
-    const root = rootOf(pathOf(c.req.url));
+    const written = pathOf(c.req.url);
+    const root = rootOf(written);
+    // Links in what the events of a page bring, and those between pages of a list, lead on from the path without a final slash.
+    if (written !== c.req.path) return c.redirect(root + path + query, 303);
     const visit = await visitOf(c, sessions);
     if (visit === null) return answerSignIn(c, { root, next: path + query, isRefused: false });
     if (path === "" && homeOf(visit) !== "") return c.redirect(root + homeOf(visit), 303);

@@ -106,6 +106,18 @@ test("an address without a page leads a person back, and a program to the API", 
   }
 });
 
+test("an address with a slash too many leads to the page, whose links and events need the other one", async () => {
+  for (const [path, page] of [
+    ["/files/?after=a", "/files?after=a"],
+    [`/batches/${batchId}/`, `/batches/${batchId}`],
+    ["//keys", "/keys"],
+    ["//", "/"],
+  ] as const) {
+    const { url } = await open(path);
+    expect(url).toBe(service.url + page);
+  }
+});
+
 test("the command in a refusal is code", async () => {
   expect(await (await open("/keys")).text()).toContain(
     "<code><bdi>batchd keys create --name operator",
