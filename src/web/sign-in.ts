@@ -5,6 +5,7 @@ import { PublicError } from "../errors.ts";
 import type { AppContext, AppEnv } from "../http/context.ts";
 import type { AuditEntry } from "../telemetry/audit-log.ts";
 import { assetPath, STYLES } from "./assets.ts";
+import { orFailurePage } from "./failure-page.ts";
 import { cookieNameFor, isOwn, isSecure } from "./guard.ts";
 import { html } from "./html.ts";
 import { head, mark } from "./layout.ts";
@@ -21,33 +22,15 @@ const FORM_MAX_BYTES = 8 * 1024;
 /** The time for a form to come. */
 const FORM_MAX_MS = 30_000;
 
-export function mountSignIn(app: Hono<AppEnv>, { sessions, audit }: SignInDeps): void {
+export function mountSignIn(app: Hono<AppEnv>, deps: SignInDeps): void {
   app.post("/web/sign-in", async (c) => {
     if (!isOwn(c)) return c.text("This form did not come from a page of this server.", 403);
     // A connection that has ended has no address any more.
     const address = c.env.incoming.socket.remoteAddress ?? null;
     const form = await readForm(c);
     const next = pageIn(form.get("next") ?? "");
-    const begun = await sessions.begin((form.get("key") ?? "").trim());
-    audit.record({
-      request_id: c.get("requestId"),
-      action: "session.create",
-      object: null,
-      ...(begun === null ? { outcome: "denied", status: 401 } : { outcome: "done", status: 303 }),
-      project: begun?.caller.project ?? null,
-      key_id: begun?.caller.keyId ?? null,
-      key_name: begun?.caller.keyName ?? null,
-      address,
-    });
-    if (begun === null) return answerSignIn(c, { root: "../", next, isRefused: true });
-    setCookie(c, cookieNameFor(c), begun.cookie, {
-      path: "/",
-      httpOnly: true,
-      sameSite: "Strict",
-      maxAge: begun.maxAgeSeconds,
-      secure: isSecure(c),
-    });
-    return c.redirect(`../${next}`, 303);
+    const key = (form.get("key") ?? "").trim();
+    return orFailurePage(c, { root: "../", next }, () => signIn(c, { key, next, address }, deps));
   });
 
   // The address after a wrong key, which a person may ask for again.
@@ -58,6 +41,40 @@ export function mountSignIn(app: Hono<AppEnv>, { sessions, audit }: SignInDeps):
     deleteCookie(c, cookieNameFor(c), { path: "/", secure: isSecure(c) });
     return c.redirect("../", 303);
   });
+}
+
+interface SignIn {
+  readonly key: string;
+  /** The page to show afterwards, below the root. */
+  readonly next: string;
+  readonly address: string | null;
+}
+
+async function signIn(
+  c: AppContext,
+  { key, next, address }: SignIn,
+  { sessions, audit }: SignInDeps,
+): Promise<Response> {
+  const begun = await sessions.begin(key);
+  audit.record({
+    request_id: c.get("requestId"),
+    action: "session.create",
+    object: null,
+    ...(begun === null ? { outcome: "denied", status: 401 } : { outcome: "done", status: 303 }),
+    project: begun?.caller.project ?? null,
+    key_id: begun?.caller.keyId ?? null,
+    key_name: begun?.caller.keyName ?? null,
+    address,
+  });
+  if (begun === null) return answerSignIn(c, { root: "../", next, isRefused: true });
+  setCookie(c, cookieNameFor(c), begun.cookie, {
+    path: "/",
+    httpOnly: true,
+    sameSite: "Strict",
+    maxAge: begun.maxAgeSeconds,
+    secure: isSecure(c),
+  });
+  return c.redirect(`../${next}`, 303);
 }
 
 /**

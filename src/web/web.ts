@@ -11,6 +11,7 @@ import { Api } from "./api.ts";
 import { mountAssets } from "./assets.ts";
 import { batchPage } from "./batch-page.ts";
 import { batchesPage } from "./batches-page.ts";
+import { orFailurePage } from "./failure-page.ts";
 import { filesPage } from "./files-page.ts";
 import { isAllowed, type Visit, visitOf } from "./guard.ts";
 import { html } from "./html.ts";
@@ -81,7 +82,7 @@ interface PageDeps {
   readonly sessions: Sessions;
 }
 
-function mountPage(app: Hono<AppEnv>, page: Page, { api, sessions }: PageDeps): void {
+function mountPage(app: Hono<AppEnv>, page: Page, deps: PageDeps): void {
   app.get(page.path, async (c, next) => {
     if (!asksForHtml(c)) return next();
     const path = c.req.path.slice(1);
@@ -90,30 +91,47 @@ function mountPage(app: Hono<AppEnv>, page: Page, { api, sessions }: PageDeps): 
     const root = rootOf(written);
     // Links in what the events of a page bring, and those between pages of a list, lead on from the path without a final slash.
     if (written !== c.req.path) return c.redirect(root + path + query, 303);
-    const visit = await visitOf(c, sessions);
-    if (visit === null) return answerSignIn(c, { root, next: path + query, isRefused: false });
-    if (path === "" && homeOf(visit) !== "") return c.redirect(root + homeOf(visit), 303);
-    const asked = askedBy(c, visit, { api, root, isPoll: false });
-    const answer = await page.view(asked);
-    const isList = page !== noPage && asked.id === "";
-    const back = wayBack(root, path, isList && query !== "");
-    const view = answer.ok ? answer.value : refusalView(answer, back);
-    const isLive = answer.ok && page.pollMs !== null && !view.isOver;
-    const livePath = isLive ? `web/live/${path}${query}` : null;
-    const main = html`${view.parts.map((part) => part.html)}`;
-    const frame = {
-      title: view.title,
-      path,
-      root,
-      visit,
-      nowMs: asked.nowMs,
-      livePath,
-      // The scripts of a page need its elements, which an error does not have.
-      scripts: (answer.ok && page.scripts) || [],
-      styles: page.styles ?? [],
-    };
-    return answerHtml(c, layout(frame, main), answer.ok ? 200 : statusFor(answer.status));
+    const address = { path, query, root };
+    return orFailurePage(c, { root, next: path + query }, () =>
+      answerPage(c, page, { ...deps, ...address }),
+    );
   });
+}
+
+interface Address {
+  readonly path: string;
+  readonly query: string;
+  readonly root: string;
+}
+
+async function answerPage(
+  c: AppContext,
+  page: Page,
+  { path, query, root, api, sessions }: Address & PageDeps,
+): Promise<Response> {
+  const visit = await visitOf(c, sessions);
+  if (visit === null) return answerSignIn(c, { root, next: path + query, isRefused: false });
+  if (path === "" && homeOf(visit) !== "") return c.redirect(root + homeOf(visit), 303);
+  const asked = askedBy(c, visit, { api, root, isPoll: false });
+  const answer = await page.view(asked);
+  const isList = page !== noPage && asked.id === "";
+  const back = wayBack(root, path, isList && query !== "");
+  const view = answer.ok ? answer.value : refusalView(answer, back);
+  const isLive = answer.ok && page.pollMs !== null && !view.isOver;
+  const livePath = isLive ? `web/live/${path}${query}` : null;
+  const main = html`${view.parts.map((part) => part.html)}`;
+  const frame = {
+    title: view.title,
+    path,
+    root,
+    visit,
+    nowMs: asked.nowMs,
+    livePath,
+    // The scripts of a page need its elements, which an error does not have.
+    scripts: (answer.ok && page.scripts) || [],
+    styles: page.styles ?? [],
+  };
+  return answerHtml(c, layout(frame, main), answer.ok ? 200 : statusFor(answer.status));
 }
 
 /** Leads to the page as it is without what the address asks for, or to the first one. */

@@ -4,6 +4,7 @@ import type { IncomingMessage } from "node:http";
 import { connect, type Socket } from "node:net";
 import { expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
+import type { ErrorEnvelope } from "../../src/contract/error.ts";
 import { openStorage } from "../../src/runtime/storage.ts";
 import { StoreUnavailable } from "../../src/store/failures.ts";
 import type { Store } from "../../src/store/store.ts";
@@ -129,9 +130,10 @@ test("a browser that never reads keeps its place neither behind a full connectio
   for (const client of clients) client.destroy();
 });
 
-test("what a person searches for is in no log, also when the database is away", async () => {
+/** A server whose keys cannot be read once `leave` is called, and the session of a key that was made at run time. */
+async function startWhereKeysGo() {
   let isAway = false;
-  await using server = await startTestService({
+  const server = await startTestService({
     config: {
       auth: { keys: [{ name: "operator", key: "key-of-the-operator", scopes: ["admin"] }] },
     },
@@ -152,13 +154,50 @@ test("what a person searches for is in no log, also when the database is away", 
   });
   const { key } = (await made.json()) as { key: string };
   const headers = { cookie: await signIn(server.url, key), "sec-fetch-site": "same-origin" };
+  const leave = () => {
+    isAway = true;
+  };
+  return { server, key, headers, leave };
+}
+
+test("what a person searches for is in no log, also when the database is away", async () => {
+  const { server, headers, leave } = await startWhereKeysGo();
+  await using _server = server;
   const stream = await fetch(`${server.url}/web/live?search=customer-7f3a`, { headers });
   const reader = stream.body!.getReader();
   await reader.read();
-  isAway = true;
+  leave();
   await server.events.reached("page.poll_failed", { project: "default", path: "/" });
   expect(JSON.stringify(server.events.all)).not.toContain("customer-7f3a");
   await reader.cancel();
+});
+
+test("a person gets a page, and a program JSON, when the database is away", async () => {
+  const { server, key, headers, leave } = await startWhereKeysGo();
+  await using _server = server;
+  leave();
+  const open = (accept: string) =>
+    fetch(`${server.url}/files`, { headers: { ...headers, accept } });
+  await expect.poll(async () => (await open("text/html")).status).toBe(503);
+  const tried = await fetch(`${server.url}/web/sign-in`, {
+    method: "POST",
+    headers: { "sec-fetch-site": "same-origin" },
+    body: new URLSearchParams({ key, next: "files" }),
+  });
+  const answers = [await open("text/html"), tried];
+  for (const [at, again] of ["./files", "../files"].entries()) {
+    const answer = answers[at]!;
+    expect([answer.status, answer.headers.get("retry-after")]).toEqual([503, "2"]);
+    expect(answer.headers.get("content-security-policy")).toContain("default-src 'none'");
+    const text = await answer.text();
+    expect(text).toContain("The server cannot reach its database at the moment.");
+    expect(text).toContain(`<a href="${again}">Try again</a>`);
+  }
+  const asked = { headers: { authorization: `Bearer ${key}` } };
+  const { error } = (await (await fetch(`${server.url}/v1/files`, asked)).json()) as ErrorEnvelope;
+  expect(error.message).toContain("cannot reach its database");
+  const logged = server.events.all.find(({ path, status }) => path === "/files" && status === 503);
+  expect(logged).toMatchObject({ event: "request.completed", err: { code: "STORE_UNAVAILABLE" } });
 });
 
 test("a server that stops ends the streams at once", async () => {
