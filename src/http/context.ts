@@ -11,6 +11,8 @@ export interface AppEnv {
   Bindings: HttpBindings & {
     /** The caller, where the server has found out who it is: a request of the web page, passed on to the API. */
     caller?: Caller;
+    /** The id of the request that the web page passes on, so that all who speak of it have the same. */
+    requestId?: string;
     /** Whether the request counts among those of its project. One poll serves many open pages, so it does not. */
     isUncounted?: boolean;
   };

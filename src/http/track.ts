@@ -53,7 +53,7 @@ export const trackRequests =
   async (c, next) => {
     c.set("clock", clock);
     c.set("startedAtMs", clock.elapsedMs());
-    c.set("requestId", newRequestId());
+    c.set("requestId", c.env.requestId ?? newRequestId());
     await next();
     const { outgoing } = c.env;
     const status = statusOf(c);

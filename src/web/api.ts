@@ -52,6 +52,7 @@ export class Api {
     const { method, raw } = c.req;
     const { incoming, outgoing } = c.env;
     const request = new Request(ORIGIN + path, { method, headers: raw.headers });
-    return this.#app.fetch(request, { incoming, outgoing, caller });
+    const requestId = c.get("requestId");
+    return this.#app.fetch(request, { incoming, outgoing, caller, requestId });
   }
 }

@@ -273,6 +273,19 @@ describe("a request that changes something", () => {
     }
   });
 
+  test("has one id, in its answer and in the audit log", async () => {
+    const cookie = await cookieOf(WRITER);
+    const token = { "x-batchd-token": await tokenFor(cookie), "sec-fetch-site": "same-origin" };
+    const answer = await fetch(`${service.url}/web/v1/batches/${batchId}/pause`, {
+      method: "POST",
+      headers: { cookie, ...token },
+    });
+    const requestId = answer.headers.get("x-request-id")!;
+    await expect
+      .poll(() => readFileSync(join(folder, "audit.jsonl"), "utf8"))
+      .toMatch(new RegExp(`${requestId}","action":"batch.pause"`));
+  });
+
   test("is refused to a key that may only read, whose page has no buttons for it", async () => {
     const cookie = await cookieOf(READER);
     const page = await (await open(`/batches/${batchId}`, { cookie })).text();
