@@ -18,6 +18,10 @@ export interface Visit {
   readonly token: string;
 }
 
+/** What a person may see. A page that was opened with other rights takes no events, and is then read anew. */
+export const rightsOf = ({ keyName, project, scopes }: Caller): string =>
+  JSON.stringify([keyName === null, project, scopes]);
+
 export const cookieNameFor = (c: AppContext): string =>
   isSecure(c) ? SECURE_COOKIE_NAME : COOKIE_NAME;
 

@@ -2,7 +2,7 @@
 import type { Scope } from "../contract/scope.ts";
 import { version } from "../version.ts";
 import { assetPath, assetsVersion, isLibrary, STYLES } from "./assets.ts";
-import type { Visit } from "./guard.ts";
+import { rightsOf, type Visit } from "./guard.ts";
 import { type Html, html, untrusted } from "./html.ts";
 import { maySeeUpstreams } from "./upstreams-page.ts";
 
@@ -48,7 +48,7 @@ export interface Frame {
 export const layout = (frame: Frame, main: Html): Html => {
   const { title, root, visit, nowMs, livePath, scripts, styles } = frame;
   return html`<!doctype html>
-<html lang="en" data-root="${root}" data-token="${visit.token}" data-now="${nowMs}" data-version="${assetsVersion()}"${livePath === null ? "" : html` data-live="${root}${livePath}"`}>
+<html lang="en" data-root="${root}" data-token="${visit.token}" data-rights="${rightsOf(visit.caller)}" data-now="${nowMs}" data-version="${assetsVersion()}"${livePath === null ? "" : html` data-live="${root}${livePath}"`}>
 <head>
 ${head(title, root, [...styles, ...STYLES])}
 <script src="${root}${assetPath("idiomorph.js")}" defer></script>

@@ -47,6 +47,8 @@ export interface Topic {
   /** The same for everyone who sees the same. It has the query of the page, which may hold a secret, so no log may have it. */
   readonly key: string;
   readonly path: string;
+  /** What the reader may see. A page of another session, which was opened before, must not take what comes. */
+  readonly rights: string;
   readonly pollMs: number;
   readonly view: () => Promise<Answer<View>>;
   /** Whether the reader may still see it. */
@@ -95,7 +97,8 @@ export class Live {
     }
     const { outgoing } = c.env;
     outgoing.writeHead(200, HEADERS);
-    outgoing.write(`retry: ${RECONNECT_MS}\nevent: version\ndata: ${assetsVersion()}\n\n`);
+    outgoing.write(`retry: ${RECONNECT_MS}\nevent: rights\ndata: ${topic.rights}\n\n`);
+    outgoing.write(`event: version\ndata: ${assetsVersion()}\n\n`);
     this.#listen(topic, outgoing);
     return RESPONSE_ALREADY_SENT;
   }

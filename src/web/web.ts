@@ -13,7 +13,7 @@ import { batchPage } from "./batch-page.ts";
 import { batchesPage } from "./batches-page.ts";
 import { orFailurePage } from "./failure-page.ts";
 import { filesPage } from "./files-page.ts";
-import { isAllowed, type Visit, visitOf } from "./guard.ts";
+import { isAllowed, rightsOf, type Visit, visitOf } from "./guard.ts";
 import { html } from "./html.ts";
 import { keysPage } from "./keys-page.ts";
 import { homeOf, layout } from "./layout.ts";
@@ -161,6 +161,7 @@ function mountEvents(
       project: visit.caller.project,
       key: JSON.stringify([rights, path, asked.query.toString()]),
       path,
+      rights,
       pollMs: page.pollMs ?? 1_000,
       view: () => page.view({ ...asked, nowMs: c.get("clock").nowMs() }),
       isAllowed: async () => {
@@ -170,10 +171,6 @@ function mountEvents(
     });
   });
 }
-
-/** What a person may see. A page that was opened with other rights ends its events, and is then read anew. */
-const rightsOf = ({ keyName, project, scopes }: Visit["caller"]): string =>
-  JSON.stringify([keyName === null, project, scopes]);
 
 function askedBy(
   c: AppContext,

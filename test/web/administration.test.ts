@@ -175,6 +175,20 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     expect(await page.getByText("Drop a file").count()).toBe(0);
   });
 
+  test("a page that is looked at again after its person has signed in to another project is a page of that one", async () => {
+    const page = await signedIn(OPERATOR, "/files");
+    await page.getByText("Live").waitFor();
+    await show(page, false);
+    const other = await page.context().newPage();
+    await other.goto(`${service.url}/usage`);
+    await other.getByRole("button", { name: "Sign out" }).click();
+    await signInAt(other, STRANGER);
+    await show(page, true);
+    await page.locator(".who").getByText("stranger").waitFor();
+    await choose(page, "strange.jsonl", chatLine("a", "b"));
+    await page.locator("#files").getByText("strange.jsonl").waitFor();
+  });
+
   /** Opens the form for a batch with a line in it, beside another tab in which its person has signed out. */
   async function filledIn(): Promise<{ page: Page; other: Page }> {
     const page = await signedIn(OPERATOR, "/new");

@@ -63,6 +63,12 @@ class Connection {
         this.#heard(source);
         this.#say("live", "Live");
       });
+    source.addEventListener("rights", (event) => {
+      if (event.data === document.documentElement.dataset["rights"]) return;
+      // Its person has signed in anew in another window, and what comes is not for this page. Servers may also differ for a while.
+      this.#close();
+      setTimeout(() => location.reload(), performance.now() < LOST_AFTER_MS ? LOST_AFTER_MS : 0);
+    });
     source.addEventListener("parts", (event) => apply(JSON.parse(event.data)));
     source.addEventListener("version", (event) => renew(event.data));
     source.addEventListener("over", () => this.#end());
