@@ -3,7 +3,7 @@
  * as `head` does, and behind a stream may be a file on a full disk. Everything is written before the process ends, and
  * output that is lost although its reader wants it is a failure of the command.
  */
-import { fstatSync, writeFileSync } from "node:fs";
+import { fstatSync, writeSync } from "node:fs";
 import { complain, FAILED } from "./output.ts";
 
 /** The codes of a write after the reader has left. */
@@ -61,13 +61,23 @@ interface Terminal {
   readonly _handle?: { setBlocking(isBlocking: boolean): void };
 }
 
-/** A disk that is nearly full takes a part of a piece. Node.js would drop the other part without an error. */
+const LINE_BREAK = Buffer.from("\n");
+
+/**
+ * A disk that is nearly full takes a part of a piece. Node.js would drop the other part without an error. What comes once
+ * there is room again begins on a line of its own, so that it can be read.
+ */
 function writeWholePieces(stream: NodeJS.WriteStream & { readonly fd: number }): void {
   if (!fstatSync(stream.fd).isFile()) return;
+  let isTorn = false;
   stream._write = (piece: Buffer, _encoding, done) => {
+    const bytes = isTorn ? Buffer.concat([LINE_BREAK, piece]) : piece;
+    let count = 0;
     try {
-      writeFileSync(stream.fd, piece);
+      while (count < bytes.length) count += writeSync(stream.fd, bytes, count);
+      isTorn = false;
     } catch (error) {
+      if (count > 0) isTorn = bytes[count - 1] !== LINE_BREAK[0];
       done(error as Error);
       return;
     }

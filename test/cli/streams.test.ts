@@ -7,6 +7,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  rmSync,
   statSync,
   writeFileSync,
 } from "node:fs";
@@ -50,6 +51,9 @@ function open(args: readonly string[], more: Record<string, string> = {}) {
   return child;
 }
 
+/** The unit in which a disk in memory gives room to files. */
+const PAGE_BYTES = 4096;
+
 const codeOf = async (child: ChildProcess) => (await once(child, "exit"))[0] as number | null;
 
 test("output that a full disk does not take is a failure of every command, and is said", async () => {
@@ -79,6 +83,34 @@ test("a disk that takes a part of the output is a full disk", async () => {
   const { code, output } = await shell(`batchd openapi > ${path}/openapi.yaml`);
   expect(output).toContain("cannot write to standard output: ENOSPC");
   expect(code).toBe(1);
+});
+
+test("the log goes on with whole lines once a full disk has room again", async () => {
+  const path = join(folder, "log-disk");
+  using disk = mountSmallDisk(path, 64 * 1024);
+  if (disk === null) return;
+  const [log, filler] = [join(path, "log"), join(path, "filler")];
+  const config = fileOf("torn.yaml", ["log_level: debug"]);
+  const more = `--port 0 --data-dir ${folder}/torn --upstream ${upstream.url}`;
+  const serve = `batchd serve --config ${config} ${more} 2> ${log}`;
+  const server = spawn("sh", ["-c", `exec ${serve}`], { env: { ...process.env, ...env } });
+  killAtTestEnd(server);
+  const url = /http:\S+/.exec(String(await once(server.stdout, "data")))?.[0];
+  expect(() => writeFileSync(filler, Buffer.alloc(64 * 1024))).toThrow("ENOSPC");
+  // The last page of the log takes the beginning of a line.
+  const askAndFindRoom = async () => {
+    await fetch(`${url}/v1/batches`);
+    return -statSync(log).size & (PAGE_BYTES - 1);
+  };
+  await expect.poll(askAndFindRoom).toBe(0);
+
+  rmSync(filler);
+  await fetch(`${url}/v1/files`);
+  const lines = () => readFileSync(log, "utf8").trimEnd().split("\n");
+  await expect.poll(() => lines().at(-1)).toContain('"path":"/v1/files"');
+  const begun = lines().filter((line) => !line.endsWith("}"));
+  expect(begun.length).toBeLessThan(2);
+  for (const line of lines().filter((each) => !begun.includes(each))) JSON.parse(line);
 });
 
 test("a reader that leaves ends the command without a word, and the batch goes on", async () => {
