@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { axeFaults } from "../support/axe.ts";
 import { hasChromium, openChromium } from "../support/browser.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { batchBody } from "../support/tenants.ts";
 import { choose } from "../support/visit.ts";
 
 const OPERATOR = "key-of-the-operator";
@@ -21,7 +22,9 @@ describe.skipIf(!hasChromium())("in a browser", () => {
       { name: "operator", key: OPERATOR, scopes: ["admin", "read", "write"] },
       { name: "stranger", key: STRANGER, project: "other" },
     ];
-    service = await startTestService({ config: { auth: { keys } } });
+    // Nothing listens there, so a batch waits.
+    const upstreams = [{ name: "away", base_url: "http://127.0.0.1:9/v1", models: ["away"] }];
+    service = await startTestService({ config: { auth: { keys }, upstreams } });
   });
   afterAll(async () => {
     await browser.close();
@@ -174,6 +177,40 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await page.getByRole("button", { name: "Sign in" }).waitFor();
     expect(await page.getByText("Drop a file").count()).toBe(0);
   });
+
+  test.each(["stands still", "has come to its end"])(
+    "a page that %s shows nothing of the project any more, either",
+    async (kind) => {
+      const page = await signedIn(OPERATOR, "/files");
+      const id = await waitingBatch();
+      await page.goto(`${service.url}/batches/${id}`);
+      const live = page.locator("#live", { hasText: "Live" });
+      await live.waitFor();
+      await page.getByRole("button", { name: "Cancel" }).click();
+      await page.getByRole("dialog").getByRole("button", { name: "Cancel" }).click();
+      await page.locator("#heading").getByText("cancelled").waitFor();
+      await live.waitFor({ state: "detached" });
+      if (kind === "stands still") await page.reload();
+      const other = await page.context().newPage();
+      await other.goto(`${service.url}/usage`);
+      await other.getByRole("button", { name: "Sign out" }).click();
+      await page.getByRole("button", { name: "Sign in" }).waitFor();
+      expect(await page.getByText(id).count()).toBe(0);
+    },
+  );
+
+  async function waitingBatch(): Promise<string> {
+    const ask = async (path: string, body: string | FormData) => {
+      const headers = { authorization: `Bearer ${OPERATOR}` };
+      const answer = await fetch(`${service.url}/v1/${path}`, { method: "POST", headers, body });
+      return ((await answer.json()) as { id: string }).id;
+    };
+    const form = new FormData();
+    form.set("purpose", "batch");
+    form.set("file", new File([chatLine("a", "b", { model: "away" })], "a.jsonl"));
+    const inputFileId = await ask("files", form);
+    return ask("batches", batchBody(inputFileId));
+  }
 
   test("a page that is looked at again after its person has signed in to another project is a page of that one", async () => {
     const page = await signedIn(OPERATOR, "/files");

@@ -16,8 +16,20 @@ const OWN = ".chart, .kept, form, dialog";
 export function startLive() {
   const path = document.documentElement.dataset["live"];
   const sign = document.getElementById("live");
-  if (path === undefined || sign === null) return;
-  new Connection(path, sign).follow();
+  const connection = path === undefined || sign === null ? null : new Connection(path, sign);
+  connection?.follow();
+  // A stream lasts on behind a session that ends in another window. A new one is answered by the present session.
+  new BroadcastChannel("batchd session").addEventListener("message", () => {
+    if (connection?.renew() !== true) void leaveIfSignedOut();
+  });
+}
+
+/** A page to which no events come asks by itself. What is filled in for a new batch stays. */
+async function leaveIfSignedOut() {
+  const headers = { accept: "text/html" };
+  const answer = await fetch(location.href, { method: "HEAD", headers }).catch(() => null);
+  const isKept = document.getElementById("new") !== null && isInUse();
+  if (answer?.status === 401 && !isKept) location.reload();
 }
 
 class Connection {
@@ -40,11 +52,13 @@ class Connection {
 
   follow() {
     document.addEventListener("visibilitychange", () => this.#match());
-    // A stream lasts on behind a session that ends in another window. A new one is answered by the present session.
-    new BroadcastChannel("batchd session").addEventListener("message", () => {
-      if (this.#source !== null) this.#again(this.#source);
-    });
     this.#match();
+  }
+
+  /** Asks for events anew. Returns whether any come, perhaps once the page is looked at. */
+  renew() {
+    if (this.#source !== null) this.#again(this.#source);
+    return !this.#isOver;
   }
 
   #match() {
