@@ -20,7 +20,7 @@ export interface SignInDeps {
 /** The longest key and the longest page that a form may carry. */
 const FORM_MAX_BYTES = 8 * 1024;
 /** The time for a form to come. */
-const FORM_MAX_MS = 30_000;
+const FORM_MAX_MS = 10_000;
 
 export function mountSignIn(app: Hono<AppEnv>, deps: SignInDeps): void {
   app.post("/web/sign-in", async (c) => {
