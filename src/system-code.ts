@@ -12,3 +12,13 @@ export function systemCode(error: unknown): string | undefined {
   const isUnknown = typeof code === "string" && code.startsWith("Unknown system error");
   return (isUnknown && errno !== undefined && NAMES.get(errno)) || code;
 }
+
+/** Returns the codes of an error and of its causes. */
+export function systemCodes(thrown: unknown): string[] {
+  const codes: string[] = [];
+  for (let error = thrown; error instanceof Error; error = error.cause) {
+    const code = systemCode(error);
+    if (typeof code === "string") codes.push(code);
+  }
+  return codes;
+}

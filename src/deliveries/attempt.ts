@@ -3,6 +3,7 @@ import type { Delivery, DeliveryError } from "../batch/delivery.ts";
 import { BlobNotFound, BlobsUnavailable, BlobTooShort } from "../blobs/blobs.ts";
 import { LocationError, type NamedLocation } from "../locations/location.ts";
 import type { ClaimedDelivery } from "../store/deliveries.ts";
+import { systemCodes } from "../system-code.ts";
 import type { ClientBuckets } from "./client-buckets.ts";
 import { isLeftElsewhere, leftText, NOTHING_LEFT, parseLeft } from "./left.ts";
 import { BatchGone, type ParcelDeps, withParcel } from "./parcel.ts";
@@ -107,9 +108,24 @@ function failureOf(
   if (cause instanceof BlobsUnavailable) {
     return failed("storage_unavailable", "The storage of the results does not answer.", true);
   }
-  const error = { code: "internal_error", message: "An internal error has occurred." };
+  const codes = systemCodes(cause);
+  const shortage = SHORTAGES.find((each) => codes.some((code) => each.codes.test(code)));
+  const error =
+    shortage === undefined
+      ? { code: "internal_error", message: "An internal error has occurred." }
+      : { code: "storage_unavailable", message: shortage.message };
   return { kind: "failed", error, isRetryable: true, cause };
 }
+
+/** What the server itself is short of, by the codes of errors. The place is not at fault. */
+const SHORTAGES = [
+  { codes: /^(?:ENOSPC|EDQUOT|SQLITE_FULL)$/, message: "The disk of the server is full." },
+  { codes: /^E[MN]FILE$/, message: "The server has too many files open." },
+  {
+    codes: /^(?:STORE_(?:UNAVAILABLE|DAMAGED)|SQLITE_(?:BUSY|LOCKED|IOERR|READONLY))/,
+    message: "The database of the server cannot be read or written.",
+  },
+];
 
 export const failed = (code: string, message: string, isRetryable: boolean): AttemptEnd => ({
   kind: "failed",

@@ -4,7 +4,7 @@
  * caused it, and all work waits for its end.
  */
 import type { NoAnswer } from "../batch/outcome.ts";
-import { systemCode } from "../system-code.ts";
+import { systemCodes } from "../system-code.ts";
 
 /**
  * Failures after which work is given up. The lease puts half a minute between two tries, so a fault of a few minutes
@@ -46,18 +46,9 @@ export class NotWritten extends Error {
 export const isRefusal = (thrown: unknown): boolean =>
   codesOf(thrown).some((code) => code === "SQLITE_CONSTRAINT" || code === "STORE_REFUSAL");
 
-/**
- * Returns the codes of an error and its causes. SQLite has longer codes below each family, such as
- * SQLITE_IOERR_WRITE.
- */
-function codesOf(thrown: unknown): string[] {
-  const codes: string[] = [];
-  for (let error = thrown; error instanceof Error; error = error.cause) {
-    const code = systemCode(error);
-    if (typeof code === "string") codes.push(code.split("_").slice(0, 2).join("_"));
-  }
-  return codes;
-}
+/** SQLite has longer codes below each family, such as SQLITE_IOERR_WRITE. */
+const codesOf = (thrown: unknown): string[] =>
+  systemCodes(thrown).map((code) => code.split("_").slice(0, 2).join("_"));
 
 export const GIVEN_UP: NoAnswer = {
   code: "internal_error",

@@ -2,7 +2,7 @@
 import type { ContentfulStatusCode } from "hono/utils/http-status";
 import type { ErrorEnvelope } from "../contract/error.ts";
 import { CATALOGUE, PublicError } from "../errors.ts";
-import { systemCode } from "../system-code.ts";
+import { systemCodes } from "../system-code.ts";
 import type { AppContext } from "./context.ts";
 import { answerJson } from "./json.ts";
 
@@ -91,7 +91,8 @@ const retryAfterHeaders = (ms: number): [name: string, value: string][] => [
 
 function toPublicError(thrown: unknown, requestId: string): PublicError {
   if (thrown instanceof PublicError) return thrown;
-  const shortage = SHORTAGES.find(({ codes }) => hasCode(thrown, codes));
+  const thrownCodes = systemCodes(thrown);
+  const shortage = SHORTAGES.find(({ codes }) => thrownCodes.some((code) => codes.includes(code)));
   if (shortage !== undefined) {
     const { message, retryAfterMs = null } = shortage;
     return new PublicError("unavailable", message, { cause: thrown, retryAfterMs });
@@ -101,11 +102,4 @@ function toPublicError(thrown: unknown, requestId: string): PublicError {
     `The server had an error processing your request. Sorry about that! You can retry your request. If it fails again, tell the operator of this server the request ID ${requestId}.`,
     { cause: thrown },
   );
-}
-
-function hasCode(thrown: unknown, codes: readonly unknown[]): boolean {
-  for (let error = thrown; error instanceof Error; error = error.cause) {
-    if (codes.includes(systemCode(error))) return true;
-  }
-  return false;
 }

@@ -1,6 +1,6 @@
 /** A delivery to a disk without room for it waits until there is room. Its batch does not notice. */
 import { spawnSync } from "node:child_process";
-import { readdirSync, readFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, rmSync, statfsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
@@ -14,6 +14,8 @@ const MIB = 1024 * 1024;
 const folder = forAllTests(temporaryFolder("batchd-full-share-")).path;
 const share = join(folder, "share");
 const disk = forAllTests(mountSmallDisk(share, 2 * MIB));
+const dataDir = join(folder, "data");
+const ownDisk = forAllTests(mountSmallDisk(dataDir, 32 * MIB));
 
 describe.skipIf(disk === null)("on a small disk", () => {
   test("results that do not fit are delivered, once, when there is room for them", async () => {
@@ -44,4 +46,36 @@ describe.skipIf(disk === null)("on a small disk", () => {
     expect(output === (await service.text(output_file_id))).toBe(true);
     expect((await service.openai.batches.retrieve(id)).status).toBe("completed");
   });
+
+  test.skipIf(ownDisk === null)(
+    "tables that do not fit on the server's own disk wait, and say why",
+    async () => {
+      const place = join(folder, "tables");
+      mkdirSync(place);
+      await using upstream = await startUpstream();
+      await using service = await startTestService({
+        dataDir,
+        upstreamUrl: upstream.url,
+        config: { locations: [{ name: "share", kind: "folder", path: place, access: "write" }] },
+      });
+      const { id } = await service.run(chatLines(1));
+      const { bavail, bsize } = statfsSync(dataDir);
+      const filler = join(dataDir, "filler");
+      writeFileSync(filler, Buffer.alloc(bavail * bsize - MIB / 2));
+
+      const path = `/batches/${id}/deliveries`;
+      const made = (await service.openai.post(path, {
+        body: { location: "share", format: "csv" },
+      })) as DeliveryObject;
+      await service.events.reached("delivery.attempt_failed", { delivery: made.id });
+      expect(await service.openai.get(`${path}/${made.id}`)).toMatchObject({
+        status: "pending",
+        error: { code: "storage_unavailable", message: "The disk of the server is full." },
+      });
+
+      rmSync(filler);
+      await service.events.reached("delivery.delivered", { delivery: made.id });
+      expect(readdirSync(join(place, id)).toSorted()).toEqual(["output.csv", "run.json"]);
+    },
+  );
 });

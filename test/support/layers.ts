@@ -189,6 +189,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       "blobs/file-system.ts",
       "blobs/semaphore.ts",
       "resources/name-lookup.ts",
+      "system-code.ts",
     ],
     mayKnow: [STORE, "blobs/blob-intents.ts", "config/deliveries.ts", "locations/locations.ts"],
   },
