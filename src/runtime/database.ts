@@ -4,7 +4,7 @@
  * elsewhere must not start, because it would take all blobs for lost and those that it finds for garbage.
  */
 import { randomUUID } from "node:crypto";
-import { existsSync, readFileSync, renameSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { FILE_MODE, hasFiles, syncFolder } from "../blobs/file-system.ts";
 import { type Clock, sleep } from "../clock.ts";
@@ -154,8 +154,13 @@ const readOrNull = (path: string) =>
 /** The rename comes last, because another replica may read the file at any moment, and a power cut may come. */
 function writeWhole(path: string, text: string): void {
   const temporary = `${path}-${randomUUID()}`;
-  writeFileSync(temporary, text, { mode: FILE_MODE, flush: true });
-  renameSync(temporary, path);
+  try {
+    writeFileSync(temporary, text, { mode: FILE_MODE, flush: true });
+    renameSync(temporary, path);
+  } catch (error) {
+    rmSync(temporary, { force: true });
+    throw error;
+  }
 }
 
 function sqliteIn(dir: string, { clock, closers, onDamaged }: DatabaseDeps): Database {
@@ -293,16 +298,26 @@ async function foreignFolder(dir: string, { id, place, clock }: Belonging): Prom
   return null;
 }
 
+/** The error for a folder that cannot be marked, such as one on a full disk. The database is not at fault. */
+class NotMarked extends Error {
+  override readonly name = "NotMarked";
+}
+
 async function markFolder(dir: string, id: string): Promise<void> {
   const path = join(dir, INSTALLATION_FILE);
-  if (!existsSync(path)) writeWhole(path, id);
-  await syncFolder(dir);
+  try {
+    if (!existsSync(path)) writeWhole(path, id);
+    await syncFolder(dir);
+  } catch (cause) {
+    throw new NotMarked(`cannot write to the data folder ${dir}: ${reasonOf(cause)}`, { cause });
+  }
 }
 
 async function refusing<T>(work: () => Promise<T>): Promise<T | Refusal> {
   try {
     return await work();
   } catch (cause) {
+    if (cause instanceof NotMarked) return { ok: false, problem: cause.message };
     return { ok: false, problem: `cannot open the database on PostgreSQL: ${reasonOf(cause)}` };
   }
 }

@@ -1,6 +1,6 @@
 /** The whole server on PostgreSQL and a folder: killed in the middle of a batch, and with the database away for a while. */
 import { once } from "node:events";
-import { readdirSync, rmSync } from "node:fs";
+import { readdirSync, rmSync, writeFileSync } from "node:fs";
 import { request as httpRequest } from "node:http";
 import { join } from "node:path";
 import { json } from "node:stream/consumers";
@@ -16,6 +16,7 @@ import { clerkOf, PASSWORD, query, startPostgres } from "../support/postgres.ts"
 import { BatchdProcess } from "../support/process.ts";
 import { serve } from "../support/serve.ts";
 import { chatLines, type ResultRow } from "../support/service.ts";
+import { mountSmallDisk } from "../support/small-disk.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
@@ -299,6 +300,23 @@ describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
     await expect.poll(() => connectionsIn(watcher, others)).toBe(0);
 
     const { server } = await start(setting);
+    await server.kill("SIGTERM");
+  });
+
+  test("a first start on a full disk says so and leaves nothing, and the next one begins", async () => {
+    using folder = temporaryFolder("batchd-postgres-full-");
+    const dataDir = join(folder.path, "data");
+    using disk = mountSmallDisk(dataDir, 1024 * 1024);
+    if (disk === null) return;
+    const databaseUrl = await postgres!.createDatabase();
+    const filler = join(dataDir, "filler");
+    expect(() => writeFileSync(filler, Buffer.alloc(1024 * 1024 + 1))).toThrow("ENOSPC");
+    await expect(start({ dataDir, databaseUrl })).rejects.toThrow(
+      `cannot write to the data folder ${dataDir}: ENOSPC`,
+    );
+    expect(readdirSync(dataDir)).toEqual(["filler"]);
+    rmSync(filler);
+    const { server } = await start({ dataDir, databaseUrl });
     await server.kill("SIGTERM");
   });
 
