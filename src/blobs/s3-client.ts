@@ -223,13 +223,15 @@ function outcomeOf(error: unknown): S3Outcome {
 }
 
 /**
- * Translates an error of the SDK into one of the port. Only the service says `NoSuchKey`. A proxy before a service that is
- * away may answer 404 too, and a blob must not be taken for lost then.
+ * Recognizes the word of the service itself that there is no such object. A proxy before a service that is away may answer 404
+ * too, and a blob must not be taken for lost then.
  */
-export function blobError(cause: unknown, key: string): Error {
-  const isGone = cause instanceof Error && cause.name === "NoSuchKey";
-  return isGone ? new BlobNotFound(key, { cause }) : unavailable(cause);
-}
+export const isGone = (error: unknown): boolean =>
+  error instanceof Error && error.name === "NoSuchKey";
+
+/** Translates an error of the SDK into one of the port. */
+export const blobError = (cause: unknown, key: string): Error =>
+  isGone(cause) ? new BlobNotFound(key, { cause }) : unavailable(cause);
 
 export function unavailable(cause: unknown): BlobsUnavailable {
   if (cause instanceof BlobsUnavailable) return cause;

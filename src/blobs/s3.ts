@@ -34,6 +34,7 @@ import { CountedSource } from "./counted-source.ts";
 import {
   answered,
   encryptionOf,
+  isGone,
   isStored,
   type OnS3Request,
   openS3Client,
@@ -260,7 +261,11 @@ export class S3Blobs implements Blobs {
     if (first === undefined) return;
     const Bucket = this.#bucket;
     if (objects.length === 1) {
-      await answered(this.#client.send(new DeleteObjectCommand({ Bucket, ...first })));
+      const command = new DeleteObjectCommand({ Bucket, ...first });
+      await this.#client.send(command).catch((error: unknown) => {
+        // Buckets of Google say so of an object that was deleted before.
+        if (!isGone(error)) throw unavailable(error);
+      });
       return;
     }
     const Delete = { Objects: objects, Quiet: true };

@@ -110,6 +110,18 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     expect((await download()).status).toBe(404);
   });
 
+  test("a file is removed from a bucket that says of an object that is gone that there is none", async () => {
+    await using proxy = await startS3Proxy(server.url);
+    const storage = server.storage({ prefix: newPrefix(), endpoint: proxy.url });
+    await using service = await startTestService({ config: { storage } });
+    const file = await service.upload(chatLines(1));
+    proxy.trouble = { kind: "deletes_once" };
+    await service.openai.files.delete(file);
+    const ends = () => ["file.removed", "sweep.failed"].map((end) => service.events.count(end));
+    await expect.poll(ends).not.toEqual([0, 0]);
+    expect(ends()).toEqual([1, 0]);
+  });
+
   test("a server is not ready, and its log says why, while the bucket lets it write and not read", async () => {
     await using proxy = await startS3Proxy(server.url);
     const storage = server.storage({ prefix: newPrefix(), endpoint: proxy.url });

@@ -44,6 +44,8 @@ export type Trouble =
   | { readonly kind: "other_region" }
   /** Answers so many reads of such objects that there is none, as a bucket does whose copies are behind. */
   | { readonly kind: "behind"; readonly path: RegExp; readonly times: number }
+  /** Loses the answer to the first deletion of an object, and says to each later one that there is none, as Google's buckets do. */
+  | { readonly kind: "deletes_once" }
   /** Answers each request for a list with the same page, and says that there are more. */
   | { readonly kind: "same_page" }
   /** Takes requests and never answers. */
@@ -96,6 +98,7 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     trouble?.kind === "no_right_to_copy" &&
     "x-amz-copy-source" in headers &&
     ++copyCount > trouble.allowedCount;
+  const deleted = new Set<string | undefined>();
   const server = createServer((asked, answer) => {
     requests.push(`${asked.method} ${asked.url?.replace(/^[^?]*/, "")}`);
     const current = trouble?.kind === "unreliable" ? drawFrom(trouble) : trouble;
@@ -124,6 +127,10 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     } else if (current?.kind === "joining" && isMatch(asked, COMPLETION)) {
       asked.resume();
       noSuchKey(answer);
+    } else if (current?.kind === "deletes_once" && asked.method === "DELETE") {
+      if (deleted.has(asked.url)) return void noSuchKey(answer);
+      deleted.add(asked.url);
+      passUnder({ kind: "answers_lost" });
     } else if (isBehind(asked)) noSuchKey(answer);
     else if (current?.kind === "far") setTimeout(pass, current.delayMs);
     else if (current?.kind === "hold" && isMatch(asked, current))
