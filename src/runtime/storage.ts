@@ -247,24 +247,24 @@ async function reach(place: BlobPlace, { isPlaceless }: FoundPlace) {
   try {
     return { sign: await place.findSign(), problem: null };
   } catch (cause) {
-    if (!isPlaceless && cause instanceof BlobsUnavailable && !cause.isRefusal) {
-      return { sign: null, problem: null };
-    }
-    return { sign: null, problem: cannotUse(place, cause) };
+    const mayWait = !isPlaceless && isAway(cause);
+    return { sign: null, problem: mayWait ? null : cannotUse(place, cause) };
   }
 }
 
 /**
  * Leaves the sign of a server at once. Two new servers with the same prefix by mistake would otherwise both start before
- * the first upload, and each would take the files of the other one for garbage.
+ * the first upload, and each would take the files of the other one for garbage. A place that is away gets its sign later.
  */
 async function markUse(place: BlobPlace, blobs: Blobs): Promise<string | null> {
   if (await place.wasUsed()) return null;
   return blobs.ping().then(
     () => null,
-    (cause: unknown) => cannotUse(place, cause),
+    (cause: unknown) => (isAway(cause) ? null : cannotUse(place, cause)),
   );
 }
+
+const isAway = (cause: unknown) => cause instanceof BlobsUnavailable && !cause.isRefusal;
 
 const cannotUse = ({ path }: BlobPlace, cause: unknown) =>
   `cannot use ${path}: ${(cause as Error).message}`;

@@ -7,6 +7,7 @@ import {
   S3Client,
 } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { startS3Proxy } from "../support/s3-proxy.ts";
 import {
   hasS3Server,
   newPrefix,
@@ -76,6 +77,21 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     }
     const free = { storage: server.storage({ prefix: newPrefix() }) };
     await using _second = await startTestService({ dataDir, config: free });
+  });
+
+  test("a bucket that is away for a moment holds up no new server, and one that takes no files is said at once", async () => {
+    await using proxy = await startS3Proxy(server.url);
+    const storage = server.storage({ prefix: newPrefix(), endpoint: proxy.url });
+    const path = /\.ping\?x-id=PutObject/;
+    proxy.trouble = { kind: "denied", method: "PUT", path };
+    await expect(startTestService({ config: { storage } })).rejects.toThrow(
+      /cannot use s3:\S+ S3: AccessDenied/,
+    );
+    proxy.trouble = { kind: "page_found", path };
+    await using first = await startTestService({ config: { storage } });
+    proxy.trouble = null;
+    expect((await fetch(`${first.url}/ready`)).status).toBe(200);
+    await expect(startTestService({ config: { storage } })).rejects.toThrow("a server has used");
   });
 
   test("a server that was only tried on a folder does not take the files of another one for garbage", async () => {
