@@ -38,6 +38,7 @@ export interface DerivingDeps extends IntakeDeps {
   readonly intents: BlobIntents;
   /** The callback for a batch that can be validated now. */
   readonly onDerived: () => void;
+  /** The project of the former batch, and the time of the next thorough look. They last from one claim to the next. */
   readonly turn: { project: string; thoroughAtMs: number };
 }
 

@@ -42,12 +42,30 @@ export const WAITING_PAGE = 1_000;
 /** The most sources that one statement looks at. */
 export const SOURCES_PAGE = 20;
 
-/** Where a claim looks for a batch. */
+/** Tells a claim at which project to begin, and how thoroughly to look. */
 export interface DerivingTurn {
   /** The project of the former batch. The next batch belongs to another project, if one has any. */
   readonly project: string;
   /** Whether to look at each waiting batch, also where its source is not marked as awaited. */
   readonly isThorough: boolean;
+}
+
+/** The place of a batch in the order of projects, and of the batches of each. */
+export type BatchPlace = {
+  readonly project: string;
+  readonly sequence: number;
+};
+
+const START: BatchPlace = { project: "", sequence: 0 };
+
+/** Returns what `find` finds first behind a project, or else from the start on. Before the first project is the start. */
+export async function findInTurn(
+  project: string,
+  find: (after: BatchPlace) => Promise<number | null>,
+): Promise<number | null> {
+  const behind = { project, sequence: Number.MAX_SAFE_INTEGER };
+  const ofNextProjects = project === "" ? null : await find(behind);
+  return ofNextProjects ?? (await find(START));
 }
 
 /** The part of the {@link Store} port for the sources of batches. */

@@ -159,9 +159,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     const page = await signedIn(OPERATOR, "/files");
     await page.getByText("Live").waitFor();
     await show(page, false);
-    const other = await page.context().newPage();
-    await other.goto(`${service.url}/usage`);
-    await other.getByRole("button", { name: "Sign out" }).click();
+    const other = await signOutBeside(page);
     await other.getByRole("button", { name: "Sign in" }).waitFor();
     await show(page, true);
     await page.getByRole("button", { name: "Sign in" }).waitFor();
@@ -171,9 +169,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
   test("a page beside the one at which its person signs out shows nothing of the project any more", async () => {
     const page = await signedIn(OPERATOR, "/files");
     await page.getByText("Live").waitFor();
-    const other = await page.context().newPage();
-    await other.goto(`${service.url}/usage`);
-    await other.getByRole("button", { name: "Sign out" }).click();
+    await signOutBeside(page);
     await page.getByRole("button", { name: "Sign in" }).waitFor();
     expect(await page.getByText("Drop a file").count()).toBe(0);
   });
@@ -191,13 +187,19 @@ describe.skipIf(!hasChromium())("in a browser", () => {
       await page.locator("#heading").getByText("cancelled").waitFor();
       await live.waitFor({ state: "detached" });
       if (kind === "stands still") await page.reload();
-      const other = await page.context().newPage();
-      await other.goto(`${service.url}/usage`);
-      await other.getByRole("button", { name: "Sign out" }).click();
+      await signOutBeside(page);
       await page.getByRole("button", { name: "Sign in" }).waitFor();
       expect(await page.getByText(id).count()).toBe(0);
     },
   );
+
+  /** Signs out in another tab of the browser, and returns that tab. */
+  async function signOutBeside(page: Page): Promise<Page> {
+    const other = await page.context().newPage();
+    await other.goto(`${service.url}/usage`);
+    await other.getByRole("button", { name: "Sign out" }).click();
+    return other;
+  }
 
   async function waitingBatch(): Promise<string> {
     const ask = async (path: string, body: string | FormData) => {
@@ -216,9 +218,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     const page = await signedIn(OPERATOR, "/files");
     await page.getByText("Live").waitFor();
     await show(page, false);
-    const other = await page.context().newPage();
-    await other.goto(`${service.url}/usage`);
-    await other.getByRole("button", { name: "Sign out" }).click();
+    const other = await signOutBeside(page);
     await signInAt(other, STRANGER);
     await show(page, true);
     await page.locator(".who").getByText("stranger").waitFor();

@@ -3,9 +3,11 @@ import type { Batch, BatchId, MergedFiles, StoredFile, UntrustedId } from "../..
 import type { BatchLease } from "../leases.ts";
 import { batchFromRow, fileFromRow } from "../rows.ts";
 import {
+  type BatchPlace,
   type BatchToDerive,
   type DerivedInput,
   type DerivingTurn,
+  findInTurn,
   MAX_RETRIES,
   type MergedResults,
   type Retry,
@@ -40,19 +42,12 @@ const sourceHasEnded = sql`not exists (
 const isAwaitedByNone = sql`not exists (
   select 1 from batches as waiting where waiting.source_batch_id = batches.id and ${waitsForInput})`;
 
-type Place = {
-  readonly project: string;
-  readonly sequence: number;
-};
-
-const START: Place = { project: "", sequence: 0 };
-
-type Source = Place & {
+type Source = BatchPlace & {
   /** The first free batch that waits for it. */
   readonly waiting: number | null;
 };
 
-type Waiting = Place & {
+type Waiting = BatchPlace & {
   readonly is_ready: boolean;
 };
 
@@ -67,11 +62,9 @@ export class PostgresSources {
     bid: Bid,
     { project, isThorough }: DerivingTurn = { project: "", isThorough: false },
   ): Promise<BatchToDerive | null> {
-    const find = (after: Place) =>
+    const find = (after: BatchPlace) =>
       isThorough ? this.#findReady(bid, after) : this.#findAwaiting(bid, after);
-    const behind = { project, sequence: Number.MAX_SAFE_INTEGER };
-    const ofNextProjects = project === "" ? null : await find(behind);
-    const sequence = ofNextProjects ?? (await find(START));
+    const sequence = await findInTurn(project, find);
     if (sequence === null) return null;
     const [row] = await this.#db.change((db) =>
       db
@@ -89,7 +82,7 @@ export class PostgresSources {
   }
 
   /** Finds the first batch that waits for one of the sources after a place. A source that none waits for loses its mark. */
-  async #findAwaiting({ now }: Bid, after: Place): Promise<number | null> {
+  async #findAwaiting({ now }: Bid, after: BatchPlace): Promise<number | null> {
     for (let place = after; ; ) {
       const { rows } = await this.#db.read((db) =>
         db.execute<Source>(sql`
@@ -126,7 +119,7 @@ export class PostgresSources {
   }
 
   /** Finds the first batch after a place whose source has ended, page by page. */
-  async #findReady({ now }: Bid, after: Place): Promise<number | null> {
+  async #findReady({ now }: Bid, after: BatchPlace): Promise<number | null> {
     for (let place = after; ; ) {
       const { rows } = await this.#db.read((db) =>
         db.execute<Waiting>(sql`

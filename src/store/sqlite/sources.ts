@@ -4,9 +4,11 @@ import type { Batch, BatchId, MergedFiles, StoredFile, UntrustedId } from "../..
 import type { BatchLease } from "../leases.ts";
 import { batchFromRow, fileFromRow } from "../rows.ts";
 import {
+  type BatchPlace,
   type BatchToDerive,
   type DerivedInput,
   type DerivingTurn,
+  findInTurn,
   MAX_RETRIES,
   type MergedResults,
   type Retry,
@@ -33,19 +35,12 @@ const sourceHasEnded = sql`not exists (
 const isAwaitedByNone = sql`not exists (
   select 1 from batches as waiting where waiting.source_batch_id = batches.id and ${waitsForInput})`;
 
-interface Place {
-  readonly project: string;
-  readonly sequence: number;
-}
-
-const START: Place = { project: "", sequence: 0 };
-
-interface Source extends Place {
+interface Source extends BatchPlace {
   /** The first free batch that waits for it. */
   readonly waiting: number | null;
 }
 
-interface Waiting extends Place {
+interface Waiting extends BatchPlace {
   readonly isReady: number;
 }
 
@@ -86,11 +81,9 @@ export class SqliteSources {
     bid: Bid,
     { project, isThorough }: DerivingTurn = { project: "", isThorough: false },
   ): Promise<BatchToDerive | null> {
-    const find = (after: Place) =>
+    const find = (after: BatchPlace) =>
       isThorough ? this.#findReady(bid, after) : this.#findAwaiting(bid, after);
-    const behind = { project, sequence: Number.MAX_SAFE_INTEGER };
-    const ofNextProjects = project === "" ? null : await find(behind);
-    const sequence = ofNextProjects ?? (await find(START));
+    const sequence = await findInTurn(project, find);
     if (sequence === null) return null;
     const row = this.#statements.claim.get({ ...claimValues(bid), sequence });
     if (row === undefined) return null;
@@ -102,7 +95,7 @@ export class SqliteSources {
   }
 
   /** Finds the first batch that waits for one of the sources after a place. A source that none waits for loses its mark. */
-  async #findAwaiting({ nowMs }: Bid, after: Place): Promise<number | null> {
+  async #findAwaiting({ nowMs }: Bid, after: BatchPlace): Promise<number | null> {
     for (let place = after; ; await nextTurn()) {
       const page = this.#db.all<Source>(sql`
         select project, sequence, (
@@ -123,7 +116,7 @@ export class SqliteSources {
   }
 
   /** Finds the first batch after a place whose source has ended, page by page. */
-  async #findReady({ nowMs }: Bid, after: Place): Promise<number | null> {
+  async #findReady({ nowMs }: Bid, after: BatchPlace): Promise<number | null> {
     for (let place = after; ; await nextTurn()) {
       const page = this.#db.all<Waiting>(sql`
         select project, sequence, ${sourceHasEnded} as isReady from (
