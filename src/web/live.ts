@@ -92,6 +92,7 @@ export class Live {
 
   /** Answers with events until the page is closed, or has nothing left to change. */
   answer(c: AppContext, topic: Topic): Response {
+    if (c.req.method === "HEAD") return c.body(null, 200, HEADERS);
     if (this.#isClosed || !this.#hasRoomFor(topic.project)) {
       return c.text("Too many pages are open. This one stays as it is.", 503);
     }

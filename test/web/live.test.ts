@@ -99,6 +99,20 @@ async function inputThatWaits(): Promise<string> {
   return ((await answer.json()) as { id: string }).id;
 }
 
+test("the headers of a stream can be asked for alone, and the connection stays", async () => {
+  const cookie = await cookieOf("a");
+  const { hostname, port } = new URL(service.url);
+  const client = connect(Number(port), hostname);
+  const heads = `HEAD /web/live HTTP/1.1\r\nhost: a\r\ncookie: ${cookie}\r\nsec-fetch-site: same-origin\r\n\r\n`;
+  client.write(heads.repeat(2));
+  let text = "";
+  for await (const bytes of client) {
+    text += String(bytes);
+    if (text.split("\r\n\r\n").length > 2) break;
+  }
+  expect(text.match(/^content-type: text\/event-stream/gm)).toHaveLength(2);
+});
+
 test("a browser that never reads keeps its place neither behind a full connection nor for long", async () => {
   const cookie = await cookieOf("a");
   const sockets = new Set<Socket>();
