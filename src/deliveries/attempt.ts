@@ -38,11 +38,16 @@ export async function attempt(
   { signal, saveProgress, discardLeft }: AttemptCall,
   deps: AttemptDeps,
 ): Promise<AttemptEnd> {
+  const unsaved: unknown[] = [];
   try {
     const { batch, delivery, credentials } = claimed;
     using location = await placeOf({ project: batch.project, delivery, credentials }, deps);
     const { placeId } = location;
-    const save = (saved: string) => saveProgress(leftText({ placeId, saved }));
+    const save = (saved: string) =>
+      saveProgress(leftText({ placeId, saved })).catch((reason: unknown) => {
+        unsaved.push(reason);
+        throw reason;
+      });
     const left = parseLeft(claimed.progress);
     const isElsewhere = isLeftElsewhere(left, placeId);
     if (isElsewhere) {
@@ -54,8 +59,10 @@ export async function attempt(
       location.deliver(parcel, { signal, progress }),
     );
     return { kind: "delivered", address };
-  } catch (cause) {
+  } catch (thrown) {
     if (signal.aborted) throw signal.reason;
+    // A place takes a failed save for a fault of its own.
+    const [cause = thrown] = unsaved;
     const isDoubted = deps.blobs.mayBeBehind && claimed.delivery.attemptCount <= DOUBTED_ATTEMPTS;
     return isDoubted && cause instanceof BlobNotFound ? NOT_FOUND : failureOf(cause, deps);
   }

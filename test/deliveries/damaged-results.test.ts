@@ -3,11 +3,15 @@ import { readdirSync, readFileSync, renameSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
+import { openStorage } from "../../src/runtime/storage.ts";
+import { StoreUnavailable } from "../../src/store/failures.ts";
+import type { Store } from "../../src/store/store.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { startS3Proxy } from "../support/s3-proxy.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
-import { chatLines } from "../support/service.ts";
+import { chatLines, startTestService } from "../support/service.ts";
 import { startShare } from "../support/share.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 test.each(["jsonl", "csv", "parquet"])(
   "results that have lost their last rows are not delivered as %s",
@@ -73,4 +77,43 @@ describe.skipIf(!hasS3Server())("in a bucket", () => {
       expect(readdirSync(share.path)).toEqual([id]);
     },
   );
+
+  test("a database that is away is not said to be the place that does not answer", async () => {
+    let isAway = true;
+    await using server = await startS3Server();
+    const { type: _, ...s3 } = server.storage();
+    await using upstream = await startUpstream();
+    const clock = new FakeClock();
+    await using service = await startTestService({
+      upstreamUrl: upstream.url,
+      clock,
+      config: { locations: [{ name: "lake", kind: "s3", access: "write", ...s3 }] },
+      openStorage: async (config, deps) => {
+        const opened = await openStorage(config, deps);
+        if (!opened.ok) return opened;
+        const saveDeliveryProgressIfLeased: Store["saveDeliveryProgressIfLeased"] = async (
+          ...saved
+        ) => {
+          if (isAway) throw new StoreUnavailable(new Error("away"));
+          return opened.store.saveDeliveryProgressIfLeased(...saved);
+        };
+        return { ...opened, store: { ...opened.store, saveDeliveryProgressIfLeased } };
+      },
+    });
+    const { id } = await service.run(chatLines(1));
+    const path = `/batches/${id}/deliveries`;
+    const { id: delivery } = (await service.openai.post(path, {
+      body: { location: "lake" },
+    })) as DeliveryObject;
+    await service.events.reached("delivery.attempt_failed", { delivery });
+    expect(await service.openai.get(`${path}/${delivery}`)).toMatchObject({
+      error: {
+        code: "storage_unavailable",
+        message: "The database of the server cannot be read or written.",
+      },
+    });
+    isAway = false;
+    clock.advance(60_000);
+    await service.events.reached("delivery.delivered", { delivery });
+  });
 });
