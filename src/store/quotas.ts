@@ -47,7 +47,10 @@ export interface InteractiveSlot {
 }
 
 export interface QuotaStore {
-  /** Counts a request of the project in the present minute, unless there were `limit` already. */
+  /**
+   * Counts a request of the project in the present minute, unless there were `limit` already. One of the minute before that comes
+   * behind one of the present minute counts in the present one.
+   */
   takeRequest(project: string, limit: number): Promise<RequestAllowance>;
   /** Takes a slot for `ttlMs`. Returns false when `limit` slots of the project are taken. */
   takeInteractiveSlot(

@@ -36,4 +36,25 @@ export function testQuotas(open: OpenStore): void {
     expect(await take()).toBe(true);
     expect(await take()).toBe(false);
   });
+
+  test("requests that come around the end of a minute in any order get two limits at the most", async () => {
+    const { store } = await open();
+    const endMs = Math.ceil(NOW_MS / 60_000) * 60_000 + 60_000;
+    let takenCount = 0;
+    for (const dateMs of Array.from({ length: 20 }, (_, n) => (n % 2 === 0 ? endMs : endMs - 1))) {
+      at(store, dateMs);
+      if ((await store.takeRequest("around the end", 3)).isGranted) takenCount++;
+    }
+    expect(takenCount).toBeGreaterThanOrEqual(3);
+    expect(takenCount).toBeLessThanOrEqual(6);
+  });
+
+  test("a clock that was set back by more than a minute does not keep requests waiting", async () => {
+    const { store } = await open();
+    expect(await store.takeRequest("set back", 1)).toMatchObject({ isGranted: true });
+    expect(await store.takeRequest("set back", 1)).toMatchObject({ isGranted: false });
+    at(store, NOW_MS - 3_600_000);
+    expect(await store.takeRequest("set back", 1)).toMatchObject({ isGranted: true, remaining: 0 });
+    expect(await store.takeRequest("set back", 1)).toMatchObject({ isGranted: false });
+  });
 }

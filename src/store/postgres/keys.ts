@@ -125,22 +125,26 @@ export class PostgresKeys {
     });
   }
 
+  /**
+   * Many requests wait for the row at once, and their transactions may have begun before another minute did. Such a request
+   * counts in the minute that has begun: one that took the row back to its own minute would let the next one count anew.
+   */
   takeRequest(project: string, limit: number, now: SQL): Promise<RequestAllowance> {
     return this.#db.transaction(async (db) => {
       const { rows } = await db.execute<{ now: string }>(sql`select ${now} as now`);
       const nowMs = Number(rows[0]?.now);
       const minute = Math.floor(nowMs / MINUTE_MS);
-      const isSameMinute = sql`${requestCounts.minute} = ${minute}`;
+      const isCounting = sql`${requestCounts.minute} between ${minute}::bigint and ${minute + 1}::bigint`;
       const [row] = await db
         .insert(requestCounts)
         .values({ project, minute, requestCount: 1 })
         .onConflictDoUpdate({
           target: requestCounts.project,
           set: {
-            minute,
-            requestCount: sql`case when ${isSameMinute} then ${requestCounts.requestCount} + 1 else 1 end`,
+            minute: sql`case when ${isCounting} then ${requestCounts.minute} else ${minute} end`,
+            requestCount: sql`case when ${isCounting} then ${requestCounts.requestCount} + 1 else 1 end`,
           },
-          setWhere: sql`not (${isSameMinute}) or ${requestCounts.requestCount} < ${limit}`,
+          setWhere: sql`not (${isCounting}) or ${requestCounts.requestCount} < ${limit}`,
         })
         .returning({ requestCount: requestCounts.requestCount });
       return allowanceOf(row?.requestCount ?? null, limit, nowMs);

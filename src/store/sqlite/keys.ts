@@ -120,7 +120,7 @@ export class SqliteKeys {
   /** Needs no sync: a power cut takes a minute at most. */
   takeRequest(project: string, limit: number, nowMs: number): RequestAllowance {
     const minute = Math.floor(nowMs / MINUTE_MS);
-    const isSameMinute = sql`${requestCounts.minute} = ${minute}`;
+    const isCounting = sql`${requestCounts.minute} between ${minute} and ${minute + 1}`;
     const [row] = writeUnsynced(this.#db, () =>
       this.#db
         .insert(requestCounts)
@@ -128,10 +128,10 @@ export class SqliteKeys {
         .onConflictDoUpdate({
           target: requestCounts.project,
           set: {
-            minute,
-            requestCount: sql`iif(${isSameMinute}, ${requestCounts.requestCount} + 1, 1)`,
+            minute: sql`iif(${isCounting}, ${requestCounts.minute}, ${minute})`,
+            requestCount: sql`iif(${isCounting}, ${requestCounts.requestCount} + 1, 1)`,
           },
-          setWhere: sql`not (${isSameMinute}) or ${requestCounts.requestCount} < ${limit}`,
+          setWhere: sql`not (${isCounting}) or ${requestCounts.requestCount} < ${limit}`,
         })
         .returning({ requestCount: requestCounts.requestCount })
         .all(),
