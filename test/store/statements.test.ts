@@ -152,6 +152,16 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
     expect(await store.claimBatchToValidate(claimBy("worker"))).not.toBeNull();
   });
 
+  test("are one for a request of a project with a limit for each minute, taken or refused", async () => {
+    await using counted = await openCounted();
+    for (const isGranted of [true, false]) {
+      const { run } = await counted.countOf(async () => {
+        expect(await counted.store.takeRequest("search", 1)).toMatchObject({ isGranted });
+      });
+      expect(run).toBe(1);
+    }
+  });
+
   test("are one for the end of a chunk while another one of its batch is worked on", async () => {
     await using counted = await openCounted();
     const { store } = counted;
