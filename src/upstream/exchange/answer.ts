@@ -55,7 +55,7 @@ export function outcomeOf(
   if (problem !== null) return { kind: "broken", detail: problem };
   const givenId = header(headers, "x-request-id");
   // It is in each row of the results, and a header may have 16 kB.
-  const requestId = givenId === null ? null : truncate(redactor.text(givenId));
+  const requestId = givenId === null || givenId === "" ? null : truncate(redactor.text(givenId));
   const refused = refusalIn({ status, headers, body }, redactor);
   if (refused !== null) {
     const mayPass = refused.reason === "address" && status >= 400;

@@ -63,6 +63,21 @@ test("a request id of kilobytes is cut, because each row of the results has it",
   });
 });
 
+test("an empty request id is none, so that each row has one of its own", async () => {
+  pieces = [GOOD.replace("\r\n", "\r\nx-request-id: \r\n")];
+  await using service = await startTestService({ upstreamUrl: url });
+
+  const batch = await service.run(chatLines(2));
+
+  const rows = await service.rows(batch.output_file_id);
+  const ids = rows.map(({ response }) => response?.request_id);
+  expect(ids).toEqual([
+    expect.stringMatching(/^[0-9a-f]{32}$/),
+    expect.stringMatching(/^[0-9a-f]{32}$/),
+  ]);
+  expect(new Set(ids).size).toBe(2);
+});
+
 describe("interim answers that were not asked for do not touch the answer", () => {
   test.each<[string, typeof pieces]>([
     ["100 before it", [CONTINUE, GOOD]],
