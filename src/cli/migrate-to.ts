@@ -4,11 +4,11 @@
  */
 import { join, resolve } from "node:path";
 import type { Clock } from "../clock.ts";
+import { Closers } from "../closers.ts";
 import type { Config } from "../config/schema.ts";
 import { moveInstallation, type Side } from "../moving/move.ts";
-import { Closers } from "../runtime/closers.ts";
-import { BLOBS, type Refusal } from "../runtime/database.ts";
-import { openForCopying } from "../runtime/storage.ts";
+import { BLOBS, type Refusal } from "../runtime/storage/database.ts";
+import { openForCopying } from "../runtime/storage/storage.ts";
 
 export interface MigrationDeps {
   readonly clock: Clock;

@@ -8,12 +8,12 @@ import { Keys } from "../api/keys.ts";
 import type { Projects } from "../api/projects.ts";
 import { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Clock } from "../clock.ts";
+import { Closers } from "../closers.ts";
 import type { Config } from "../config/schema.ts";
 import { purgeOnce } from "../engine/purging.ts";
 import { createLog } from "../telemetry/log.ts";
-import { Closers } from "./closers.ts";
-import { hasDatabase, openBesideServer } from "./database.ts";
-import { openStorage, openWithoutFiles } from "./storage.ts";
+import { hasDatabase, openBesideServer } from "./storage/database.ts";
+import { openStorage, openWithoutFiles } from "./storage/storage.ts";
 import { newProjects } from "./use-cases.ts";
 
 export interface Administration {

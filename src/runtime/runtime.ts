@@ -4,6 +4,7 @@
  */
 import type { Access } from "../api/access.ts";
 import type { Clock } from "../clock.ts";
+import { Closers } from "../closers.ts";
 import type { Config } from "../config/schema.ts";
 import type { Engine } from "../engine/engine.ts";
 import { type AppDeps, createApp, createWorkerApp } from "../http/app.ts";
@@ -14,8 +15,7 @@ import { NO_TRACING } from "../telemetry/tracing.ts";
 import { openUpstreams } from "../upstream/upstreams.ts";
 import { upstreamWarnings } from "../upstream/warnings.ts";
 import { mountWeb } from "../web/web.ts";
-import { Closers } from "./closers.ts";
-import { openStorage } from "./storage.ts";
+import { openStorage } from "./storage/storage.ts";
 import type { Parts } from "./use-cases.ts";
 import { openWork, type RuntimeOptions, startWork } from "./work.ts";
 

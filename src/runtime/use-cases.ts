@@ -33,6 +33,7 @@ import type { RulesOf } from "../batch/project.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
+import type { Closers } from "../closers.ts";
 import { programEnvironment } from "../config/config.ts";
 import { isLoopback } from "../config/loopback.ts";
 import { priceRules } from "../config/prices.ts";
@@ -52,9 +53,8 @@ import type { Metrics } from "../telemetry/metrics.ts";
 import type { Tracing } from "../telemetry/tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import type { Webhooks } from "../webhooks/webhooks.ts";
-import type { Closers } from "./closers.ts";
-import { pollEveryMs } from "./database.ts";
-import { workFolderOf } from "./storage.ts";
+import { pollEveryMs } from "./storage/database.ts";
+import { workFolderOf } from "./storage/storage.ts";
 
 /** The parts of which the engine and the use cases are made. */
 export interface Parts {

@@ -7,6 +7,7 @@ import { hostname } from "node:os";
 import { DEFAULT_CHUNK_LIMITS } from "../batch/plan.ts";
 import { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Clock } from "../clock.ts";
+import type { Closers } from "../closers.ts";
 import { fileLimits } from "../config/file-limits.ts";
 import { priceRules } from "../config/prices.ts";
 import type { Config } from "../config/schema.ts";
@@ -24,9 +25,8 @@ import type { Metrics } from "../telemetry/metrics.ts";
 import { NO_TRACING, type Tracing } from "../telemetry/tracing.ts";
 import { openUpstreams } from "../upstream/upstreams.ts";
 import { Webhooks } from "../webhooks/webhooks.ts";
-import type { Closers } from "./closers.ts";
-import { pollEveryMs } from "./database.ts";
-import { openStorage } from "./storage.ts";
+import { pollEveryMs } from "./storage/database.ts";
+import { openStorage } from "./storage/storage.ts";
 import {
   appDeps,
   defaultModelOf,

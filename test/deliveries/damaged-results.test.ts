@@ -3,7 +3,7 @@ import { readdirSync, readFileSync, renameSync, truncateSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
-import { openStorage } from "../../src/runtime/storage.ts";
+import { openStorage } from "../../src/runtime/storage/storage.ts";
 import { StoreUnavailable } from "../../src/store/failures.ts";
 import type { Store } from "../../src/store/store.ts";
 import { FakeClock } from "../support/fake-clock.ts";

@@ -1,7 +1,7 @@
 /** Readers of the failed lines of a long batch read only the segments that hold such lines, however many lines are between. */
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import type { Blobs } from "../../src/blobs/blobs.ts";
-import { openStorage } from "../../src/runtime/storage.ts";
+import { openStorage } from "../../src/runtime/storage/storage.ts";
 import { refusal } from "../support/given.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";

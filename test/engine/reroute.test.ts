@@ -1,6 +1,6 @@
 /** A configuration that changes under a running batch: its lines go the new way, and none is lost or charged. */
 import { expect, test } from "vitest";
-import { openStorage } from "../../src/runtime/storage.ts";
+import { openStorage } from "../../src/runtime/storage/storage.ts";
 import type { Store } from "../../src/store/store.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { chatLine, startTestService } from "../support/service.ts";

@@ -3,7 +3,7 @@ import { copyFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import { expect, test } from "vitest";
-import { openStorage } from "../../src/runtime/storage.ts";
+import { openStorage } from "../../src/runtime/storage/storage.ts";
 import { GatedBlobs } from "../support/gated-blobs.ts";
 import { chatLines, type ServiceOptions, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";

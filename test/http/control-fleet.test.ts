@@ -1,7 +1,7 @@
 /** Control over batches and projects on two servers of one PostgreSQL: what one is asked for, both do. */
 import { describe, expect, test } from "vitest";
 import { type Clock, systemClock } from "../../src/clock.ts";
-import { openStorage } from "../../src/runtime/storage.ts";
+import { openStorage } from "../../src/runtime/storage/storage.ts";
 import type { StoreNudge } from "../../src/store/nudges.ts";
 import type { Store } from "../../src/store/store.ts";
 import { forAllTests } from "../support/for-all-tests.ts";

@@ -7,7 +7,7 @@ import { gzipSync } from "node:zlib";
 import { PutObjectCommand } from "@aws-sdk/client-s3";
 import { describe, expect, test } from "vitest";
 import { RunRecord } from "../../src/contract/run.ts";
-import { openStorage } from "../../src/runtime/storage.ts";
+import { openStorage } from "../../src/runtime/storage/storage.ts";
 import { StoreUnavailable } from "../../src/store/failures.ts";
 import type { Store } from "../../src/store/store.ts";
 import { BUCKET, BucketLocations, MIB } from "../support/bucket-locations.ts";

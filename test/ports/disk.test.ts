@@ -7,7 +7,7 @@ import { afterAll, assert, describe, expect, test } from "vitest";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { systemClock } from "../../src/clock.ts";
 import { parseConfig } from "../../src/config/config.ts";
-import { openStorage } from "../../src/runtime/storage.ts";
+import { openStorage } from "../../src/runtime/storage/storage.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { openCount } from "../support/open-files.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";

@@ -9,7 +9,7 @@ import type {
   LinkHeaders,
   WriteHints,
 } from "../../src/blobs/blobs.ts";
-import { openStorage } from "../../src/runtime/storage.ts";
+import { openStorage } from "../../src/runtime/storage/storage.ts";
 import type { ServiceOptions } from "./service.ts";
 import { named } from "./waits.ts";
 

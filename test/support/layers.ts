@@ -10,7 +10,7 @@ export interface Allowed {
   readonly mayKnow?: readonly string[];
 }
 
-/** The ports. Only `runtime/storage.ts` imports what is behind the first two. */
+/** The ports. Only `runtime/storage/` imports what is behind the first two. */
 export const STORE = "store/*";
 export const BLOBS = "blobs/blobs.ts";
 export const UPSTREAM = "upstream/upstream.ts";
@@ -50,6 +50,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "printable.ts": { may: [] },
   "one-by-one.ts": { may: [] },
   "system-code.ts": { may: [] },
+  "closers.ts": { may: [] },
   "resources/": { may: ["clock.ts"], mayKnow: ["batch/", "config/"] },
   "telemetry/": {
     may: ["batch/truncate.ts", "clock.ts", "printable.ts", "version.ts"],
@@ -224,12 +225,10 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     ],
     mayKnow: ["api/", "store/keys.ts", "telemetry/"],
   },
-  "runtime/closers.ts": { may: [] },
-  "runtime/database.ts": {
-    may: ["store/", "blobs/file-system.ts", "clock.ts"],
-    mayKnow: ["config/schema.ts"],
+  "runtime/storage/": {
+    may: ["blobs/", "store/", "clock.ts"],
+    mayKnow: ["closers.ts", "config/"],
   },
-  "runtime/storage.ts": { may: ["blobs/", "store/"], mayKnow: ["clock.ts", "config/"] },
   "moving/": { may: [STORE, BLOBS], mayKnow: ["clock.ts"] },
   "runtime/use-cases.ts": {
     may: [
@@ -241,6 +240,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       "config/config.ts",
       "locations/locations.ts",
       "resources/memory-budget.ts",
+      "runtime/storage/",
     ],
     mayKnow: [""],
   },
@@ -301,7 +301,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["runtime/administration.ts", "store/projects.ts"],
   },
   "cli/migrate-to.ts": {
-    may: ["moving/", "runtime/"],
+    may: ["closers.ts", "moving/", "runtime/"],
     mayKnow: ["clock.ts", "config/schema.ts"],
   },
   "main.ts": { may: ["cli/cli.ts"] },

@@ -5,7 +5,7 @@ import { connect, type Socket } from "node:net";
 import { expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import type { ErrorEnvelope } from "../../src/contract/error.ts";
-import { openStorage } from "../../src/runtime/storage.ts";
+import { openStorage } from "../../src/runtime/storage/storage.ts";
 import { StoreUnavailable } from "../../src/store/failures.ts";
 import type { Store } from "../../src/store/store.ts";
 import { forAllTests } from "../support/for-all-tests.ts";

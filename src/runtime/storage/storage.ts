@@ -6,15 +6,15 @@ import { accessSync, constants, existsSync, readdirSync, statSync } from "node:f
 import { chmod } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
-import { type Blobs, BlobsUnavailable } from "../blobs/blobs.ts";
-import { openDiskBlobs, wasOpened } from "../blobs/disk.ts";
-import { FOLDER_MODE, hasFiles, isOpenToOthers, makeFolder } from "../blobs/file-system.ts";
-import type { OnS3Request, S3Options } from "../blobs/s3-client.ts";
-import type { Config } from "../config/schema.ts";
-import type { StorageConfig } from "../config/storage.ts";
-import { type CopyStore, isUnfinishedCopy } from "../store/copying.ts";
-import { damageOf } from "../store/sqlite/damage.ts";
-import type { Store } from "../store/store.ts";
+import { type Blobs, BlobsUnavailable } from "../../blobs/blobs.ts";
+import { openDiskBlobs, wasOpened } from "../../blobs/disk.ts";
+import { FOLDER_MODE, hasFiles, isOpenToOthers, makeFolder } from "../../blobs/file-system.ts";
+import type { OnS3Request, S3Options } from "../../blobs/s3-client.ts";
+import type { Config } from "../../config/schema.ts";
+import type { StorageConfig } from "../../config/storage.ts";
+import { type CopyStore, isUnfinishedCopy } from "../../store/copying.ts";
+import { damageOf } from "../../store/sqlite/damage.ts";
+import type { Store } from "../../store/store.ts";
 import {
   BLOBS,
   type Database,
@@ -179,7 +179,7 @@ async function bucketOf(
   storage: StorageConfig,
   { clock, closers, onS3Request }: StorageDeps,
 ): Promise<BlobPlace> {
-  const { S3Blobs } = await import("../blobs/s3.ts");
+  const { S3Blobs } = await import("../../blobs/s3.ts");
   const blobs = new S3Blobs(s3Options(storage), clock, onS3Request);
   closers.add("bucket", () => blobs.close());
   const path = `s3://${storage.bucket}/${storage.prefix}`;

@@ -6,16 +6,16 @@
 import { randomUUID } from "node:crypto";
 import { existsSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { FILE_MODE, hasFiles, syncFolder } from "../blobs/file-system.ts";
-import { type Clock, sleep } from "../clock.ts";
-import type { Config } from "../config/schema.ts";
-import type { CopyStore } from "../store/copying.ts";
-import { StoreUnavailable } from "../store/failures.ts";
-import type { OnDamaged } from "../store/sqlite/damage.ts";
-import { lockDataDir } from "../store/sqlite/lock.ts";
-import { hasTables, openSqliteStore } from "../store/sqlite/store.ts";
-import type { Store } from "../store/store.ts";
-import type { Closers } from "./closers.ts";
+import { FILE_MODE, hasFiles, syncFolder } from "../../blobs/file-system.ts";
+import { type Clock, sleep } from "../../clock.ts";
+import type { Closers } from "../../closers.ts";
+import type { Config } from "../../config/schema.ts";
+import type { CopyStore } from "../../store/copying.ts";
+import { StoreUnavailable } from "../../store/failures.ts";
+import type { OnDamaged } from "../../store/sqlite/damage.ts";
+import { lockDataDir } from "../../store/sqlite/lock.ts";
+import { hasTables, openSqliteStore } from "../../store/sqlite/store.ts";
+import type { Store } from "../../store/store.ts";
 
 /** The folder of the blobs in the data folder. */
 export const BLOBS = "blobs";
@@ -210,7 +210,7 @@ function sqliteIn(dir: string, { clock, closers, onDamaged }: DatabaseDeps): Dat
 }
 
 /** Loads the driver only here, because a server on SQLite has no use for it. */
-const loadPostgres = () => import("../store/postgres/store.ts");
+const loadPostgres = () => import("../../store/postgres/store.ts");
 
 type Postgres = Awaited<ReturnType<typeof loadPostgres>>;
 type PostgresOptions = Parameters<Postgres["openPostgresStore"]>[0];
