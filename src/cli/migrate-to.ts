@@ -7,7 +7,8 @@ import type { Clock } from "../clock.ts";
 import { Closers } from "../closers.ts";
 import type { Config } from "../config/schema.ts";
 import { moveInstallation, type Side } from "../moving/move.ts";
-import { BLOBS, type Refusal } from "../runtime/storage/database.ts";
+import { BLOBS } from "../runtime/storage/data-folder.ts";
+import type { Refusal } from "../runtime/storage/database.ts";
 import { openForCopying } from "../runtime/storage/storage.ts";
 
 export interface MigrationDeps {

@@ -53,7 +53,7 @@ import type { Metrics } from "../telemetry/metrics.ts";
 import type { Tracing } from "../telemetry/tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import type { Webhooks } from "../webhooks/webhooks.ts";
-import { pollEveryMs } from "./storage/database.ts";
+import { pollEveryMs } from "./storage/databases.ts";
 import { workFolderOf } from "./storage/storage.ts";
 
 /** The parts of which the engine and the use cases are made. */

@@ -25,7 +25,7 @@ import type { Metrics } from "../telemetry/metrics.ts";
 import { NO_TRACING, type Tracing } from "../telemetry/tracing.ts";
 import { openUpstreams } from "../upstream/upstreams.ts";
 import { Webhooks } from "../webhooks/webhooks.ts";
-import { pollEveryMs } from "./storage/database.ts";
+import { pollEveryMs } from "./storage/databases.ts";
 import { openStorage } from "./storage/storage.ts";
 import {
   appDeps,
