@@ -9,19 +9,18 @@ import type OpenAI from "openai";
 import { expect, test } from "vitest";
 import { createBatch, uploadLines } from "../support/batches.ts";
 import { namesBelow } from "../support/files-below.ts";
+import { mixedLines } from "../support/mixed-lines.ts";
 import type { BatchdProcess } from "../support/process.ts";
 import { serve } from "../support/serve.ts";
-import { chatLines, type ResultRow, rowsIn } from "../support/service.ts";
+import { numbersOf, rowsIn } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 const LINES = 800;
+const { lines, answered, refused } = mixedLines(LINES);
 const KILLS = 4;
 const STRAYS = ["files/file-stray", "parts/part_stray", "journal/batch_stray/0-1-0"];
 
-const isRefused = (n: number) => n % 17 === 0;
-const prompt = (n: number) =>
-  `[[delay ${(n * 37) % 80}]] Say ${n}${isRefused(n) ? " [[status 400]]" : ""}`;
 const oneOf = <T>(choices: readonly T[]): T =>
   choices[Math.floor(Math.random() * choices.length)] as T;
 
@@ -69,7 +68,7 @@ test("killed, damaged, swept and locked out, a batch still ends with each line o
   using dir = temporaryFolder("batchd-crash-");
   await using upstream = await startUpstream();
   let { server, openai } = await start(dir.path, upstream.url);
-  const input_file_id = await uploadLines(openai, chatLines(LINES, prompt));
+  const input_file_id = await uploadLines(openai, lines);
   const { id } = await createBatch(openai, input_file_id);
   for (let n = 0; n < KILLS; n++) {
     await upstream.reached(upstream.total + Math.floor(Math.random() * (LINES / KILLS)));
@@ -85,13 +84,12 @@ test("killed, damaged, swept and locked out, a batch still ends with each line o
   if (!isFinal(await openai.batches.retrieve(id))) await server.batchEnded(id);
   const batch = await openai.batches.retrieve(id);
   expect(batch.status).toBe("completed");
-  const numbers = Array.from({ length: LINES }, (_, i) => i + 1);
   const [output, error] = [
     await rowsIn(openai, batch.output_file_id),
     await rowsIn(openai, batch.error_file_id),
   ];
-  expect(numbersOf(error)).toEqual(numbers.filter(isRefused));
-  expect(numbersOf(output)).toEqual(numbers.filter((n) => !isRefused(n)));
+  expect(numbersOf(error)).toEqual(refused);
+  expect(numbersOf(output)).toEqual(answered);
   const counts = { total: LINES, completed: output.length, failed: error.length };
   expect(batch.request_counts).toEqual(counts);
   const tokens = output.map(({ response }) => tokensOf(response!.body));
@@ -105,9 +103,6 @@ test("killed, damaged, swept and locked out, a batch still ends with each line o
     [input_file_id, batch.output_file_id, batch.error_file_id].sort(),
   );
 });
-
-const numbersOf = (rows: readonly ResultRow[]) =>
-  rows.map((row) => Number(row.custom_id.slice("line-".length)));
 
 const tokensOf = (body: Record<string, unknown>) =>
   (body["usage"] as { total_tokens: number }).total_tokens;

@@ -10,19 +10,17 @@ import type { BatchObject } from "../../src/contract/batch.ts";
 import { submitLines } from "../support/batches.ts";
 import { endLeases } from "../support/end-leases.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { mixedLines } from "../support/mixed-lines.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { type Served, serve } from "../support/serve.ts";
-import { chatLines, type ResultRow, rowsIn } from "../support/service.ts";
+import { numbersOf, type ResultRow, rowsIn } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 /** They are three chunks. */
 const LINES = 1_100;
-
-const isRefused = (n: number) => n % 17 === 0;
-const prompt = (n: number) =>
-  `[[delay ${(n * 37) % 60}]] Say ${n}${isRefused(n) ? " [[status 400]]" : ""}`;
+const { lines, answered, refused } = mixedLines(LINES);
 
 /** How far the batch has come when it is killed for the `n`th time: at once, at moments between, near and at the end. */
 function killAt(n: number, kills: number): number {
@@ -103,7 +101,7 @@ test.each(PLACES)(
     const setup = { folder: folder.path, upstream, ...(await findPlaces()) };
     const { databaseUrl } = setup;
     let { server, openai } = await start(setup);
-    const { id } = await submitLines(openai, chatLines(LINES, prompt));
+    const { id } = await submitLines(openai, lines);
 
     let lastKill = { sent: 0, distinct: 0, atRisk: 0 };
     const checkRepeats = () => {
@@ -132,10 +130,9 @@ test.each(PLACES)(
     const batch = await untilFinal({ server, openai }, id);
     checkRepeats();
     expect(batch.status).toBe("completed");
-    const refused = Array.from({ length: LINES }, (_, i) => i + 1).filter(isRefused);
     expect(batch.request_counts).toEqual({
       total: LINES,
-      completed: LINES - refused.length,
+      completed: answered.length,
       failed: refused.length,
     });
     const { x_batchd } = batch as unknown as BatchObject;
@@ -144,18 +141,14 @@ test.each(PLACES)(
     const output = await rowsIn(openai, batch.output_file_id);
     const error = await rowsIn(openai, batch.error_file_id);
     expect(x_batchd.cost?.so_far).toBe(String(costOf(output) / 1e9));
-    expect(numbers(error)).toEqual(refused);
-    expect(numbers(output)).toEqual(
-      Array.from({ length: LINES }, (_, i) => i + 1).filter((n) => !isRefused(n)),
-    );
+    expect(numbersOf(error)).toEqual(refused);
+    expect(numbersOf(output)).toEqual(answered);
     for (const row of output) {
       expect(JSON.stringify(row.response?.body)).toContain(`Say ${row.custom_id.slice(5)}`);
     }
     await server.kill("SIGTERM");
   },
 );
-
-const numbers = (rows: readonly ResultRow[]) => rows.map((row) => Number(row.custom_id.slice(5)));
 
 /** The last process ends the batch, unless the one before did so just before it was killed. */
 async function untilFinal(

@@ -4,18 +4,18 @@ import { readdirSync, rmSync, writeFileSync } from "node:fs";
 import { request as httpRequest } from "node:http";
 import { join } from "node:path";
 import { json } from "node:stream/consumers";
-import type OpenAI from "openai";
 import { Client } from "pg";
 import { describe, expect, test } from "vitest";
-import { createBatch } from "../support/batches.ts";
+import { createBatch, submitLines, uploadLines } from "../support/batches.ts";
 import { runCommand } from "../support/command.ts";
 import { endLeases } from "../support/end-leases.ts";
+import { expectEveryLineOnce } from "../support/fleet.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { atTestEnd } from "../support/leftovers.ts";
 import { clerkOf, PASSWORD, query, startPostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { serve } from "../support/serve.ts";
-import { chatLines, type ResultRow } from "../support/service.ts";
+import { chatLines } from "../support/service.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -40,18 +40,8 @@ async function start({ dataDir, databaseUrl, upstream }: Setting) {
   return serve(args, { BATCHD_DATABASE_URL: databaseUrl });
 }
 
-const INPUT = `${chatLines(LINES, (n) => `[[delay ${(n * 37) % 60}]] Say ${n}`).join("\n")}\n`;
-
-async function submit(openai: OpenAI): Promise<string> {
-  const file = new File([INPUT], "input.jsonl");
-  const input = await openai.files.create({ file, purpose: "batch" });
-  return create(openai, input.id);
-}
-
-async function create(openai: OpenAI, fileId: string): Promise<string> {
-  const { id } = await createBatch(openai, fileId);
-  return id;
-}
+const INPUT_LINES = chatLines(LINES, (n) => `[[delay ${(n * 37) % 60}]] Say ${n}`);
+const INPUT = `${INPUT_LINES.join("\n")}\n`;
 
 /** Begins to upload the input. `finish` sends the rest and returns the id of the file. */
 async function slowUpload(url: string) {
@@ -124,21 +114,25 @@ async function rename(databaseUrl: string): Promise<() => Promise<unknown>> {
   };
 }
 
-/** Every line has one row, with the answer to that line. */
-async function checkOutput(openai: OpenAI, id: string): Promise<void> {
-  const batch = await openai.batches.retrieve(id);
-  expect(batch.status).toBe("completed");
-  expect(batch.request_counts).toEqual({ total: LINES, completed: LINES, failed: 0 });
-  const text = await (await openai.files.content(batch.output_file_id!)).text();
-  const rows = text
-    .trimEnd()
-    .split("\n")
-    .map((line) => JSON.parse(line) as ResultRow);
-  const numbers = rows.map((row) => Number(row.custom_id.slice(5)));
-  expect(numbers).toEqual(Array.from({ length: LINES }, (_, i) => i + 1));
-  for (const row of rows) {
-    expect(JSON.stringify(row.response?.body)).toContain(`Say ${row.custom_id.slice(5)}`);
-  }
+/** Takes the database away in the middle of a batch and gives it back. Returns what the server has logged. */
+async function withoutDatabase(
+  take: (databaseUrl: string) => Promise<() => Promise<unknown>>,
+): Promise<string> {
+  using folder = temporaryFolder("batchd-postgres-away-");
+  await using upstream = await startUpstream();
+  const databaseUrl = await postgres!.createDatabase();
+  const dataDir = join(folder.path, "data");
+  const { server, openai, url } = await start({ dataDir, databaseUrl, upstream });
+  const { id } = await submitLines(openai, INPUT_LINES);
+  await upstream.reachedLines(LINES / 3);
+  const giveBack = await take(databaseUrl);
+  const answer = await fetch(`${url}/v1/batches/${id}`);
+  expect([answer.status, answer.headers.get("retry-after")]).toEqual([503, "2"]);
+  await giveBack();
+  await endLeases(databaseUrl);
+  await server.batchEnded(id);
+  await expectEveryLineOnce({ openai }, id, LINES);
+  return (await server.kill("SIGTERM")).stderr;
 }
 
 describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
@@ -162,24 +156,10 @@ describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
   test.skipIf(postgres?.server === null)(
     "while the database is away requests get a 503 and the batch waits; then it goes on",
     async () => {
-      using folder = temporaryFolder("batchd-postgres-away-");
-      await using upstream = await startUpstream();
-      const databaseUrl = await postgres!.createDatabase();
-      const { server, openai, url } = await start({
-        dataDir: join(folder.path, "data"),
-        databaseUrl,
-        upstream,
+      const stderr = await withoutDatabase(async () => {
+        await postgres!.server!.stop();
+        return () => postgres!.server!.start();
       });
-      const id = await submit(openai);
-      await upstream.reachedLines(LINES / 3);
-      await postgres!.server!.stop();
-      const answer = await fetch(`${url}/v1/batches/${id}`);
-      expect([answer.status, answer.headers.get("retry-after")]).toEqual([503, "2"]);
-      await postgres!.server!.start();
-      await endLeases(databaseUrl);
-      await server.batchEnded(id);
-      await checkOutput(openai, id);
-      const { stderr } = await server.kill("SIGTERM");
       expect(stderr).not.toContain(PASSWORD);
     },
   );
@@ -195,10 +175,9 @@ describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
       const dataDir = join(folder.path, "data");
       const { server, openai } = await start({ dataDir, databaseUrl, upstream });
       await openai.files.create(A_FILE);
-      const file = new File([INPUT], "input.jsonl");
-      const input = await openai.files.create({ file, purpose: "batch" });
+      const input = await uploadLines(openai, INPUT_LINES);
       await query(owned, begin(username));
-      const id = await create(openai, input.id);
+      const { id } = await createBatch(openai, input);
       const waiting = async () => {
         const batch: object = await openai.batches.retrieve(id);
         return (batch as Waiting).x_batchd?.waiting?.reason;
@@ -207,31 +186,14 @@ describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
       expect(await openai.files.create(A_FILE).catch(({ status }) => status)).toBe(503);
       await query(owned, end(username));
       await server.batchEnded(id);
-      await checkOutput(openai, id);
+      await expectEveryLineOnce({ openai }, id, LINES);
       const { stderr } = await server.kill("SIGTERM");
       expect(stderr).toContain(says);
     },
   );
 
   test("while its database has another name requests get a 503 and the batch waits; then it goes on", async () => {
-    using folder = temporaryFolder("batchd-postgres-renamed-");
-    await using upstream = await startUpstream();
-    const databaseUrl = await postgres!.createDatabase();
-    const { server, openai, url } = await start({
-      dataDir: join(folder.path, "data"),
-      databaseUrl,
-      upstream,
-    });
-    const id = await submit(openai);
-    await upstream.reachedLines(LINES / 3);
-    const back = await rename(databaseUrl);
-    const answer = await fetch(`${url}/v1/batches/${id}`);
-    expect([answer.status, answer.headers.get("retry-after")]).toEqual([503, "2"]);
-    await back();
-    await endLeases(databaseUrl);
-    await server.batchEnded(id);
-    await checkOutput(openai, id);
-    await server.kill("SIGTERM");
+    await withoutDatabase(rename);
   });
 
   test("a data folder and a database that do not belong together are not used, with files or without", async () => {
@@ -263,7 +225,7 @@ describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
       dataDir: join(folder.path, "full"),
       databaseUrl: lost.BATCHD_DATABASE_URL,
     });
-    await submit(full.openai);
+    await submitLines(full.openai, INPUT_LINES);
     await full.server.kill("SIGTERM");
     rmSync(join(folder.path, "full/batchd.database"));
     for (const [env, name] of [
@@ -333,9 +295,9 @@ describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
     await expect.poll(() => readdirSync(join(setting.dataDir, "blobs/.tmp"))).toHaveLength(1);
     const second = await start(setting);
     const file = await upload.finish();
-    const id = await create(second.openai, file);
+    const { id } = await createBatch(second.openai, file);
     await Promise.race([first, second, early].map(({ server }) => server.batchEnded(id)));
-    await checkOutput(early.openai, id);
+    await expectEveryLineOnce(early, id, LINES);
     for (const { server } of [first, early, second]) await server.kill("SIGTERM");
   });
 

@@ -6,20 +6,19 @@ import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import type OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { createBatch } from "../support/batches.ts";
+import { submitLines, uploadLines } from "../support/batches.ts";
 import { runCommand } from "../support/command.ts";
 import { pathsBelow } from "../support/files-below.ts";
+import { mixedLines } from "../support/mixed-lines.ts";
 import { type S3Proxy, startS3Proxy } from "../support/s3-proxy.ts";
 import { hasS3Server, newPrefix, type S3Server, startS3Server } from "../support/s3-server.ts";
 import { serve } from "../support/serve.ts";
-import { chatLines, type ResultRow } from "../support/service.ts";
+import { chatLines, numbersOf, rowsIn } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 const LINES = 1_200;
-const isRefused = (n: number) => n % 17 === 0;
-const prompt = (n: number) =>
-  `[[delay ${(n * 37) % 80}]] Say ${n}${isRefused(n) ? " [[status 400]]" : ""}`;
+const { lines, answered, refused } = mixedLines(LINES);
 
 let server: S3Server;
 
@@ -44,30 +43,19 @@ async function start(setup: Setup) {
 
 type Running = Awaited<ReturnType<typeof start>>;
 
-const upload = ({ openai }: Running, lines: readonly string[]) =>
-  openai.files.create({ file: new File([`${lines.join("\n")}\n`], "in.jsonl"), purpose: "batch" });
+const uploadOne = ({ openai }: Running) => uploadLines(openai, chatLines(1));
 
-async function submit(running: Running): Promise<OpenAI.Batch> {
-  const input = await upload(running, chatLines(LINES, prompt));
-  return createBatch(running.openai, input.id);
-}
-
-async function numbersIn({ openai }: Running, fileId: string | null | undefined) {
-  const text = await (await openai.files.content(fileId!)).text();
-  const rows = text.trimEnd().split("\n");
-  return rows.map((row) => Number((JSON.parse(row) as ResultRow).custom_id.slice("line-".length)));
-}
+const submit = ({ openai }: Running) => submitLines(openai, lines);
 
 /** Each line stands once in one of the two files, in the order of the input. */
 async function expectEveryLineOnce(running: Running, id: string): Promise<OpenAI.Batch> {
   const final = await running.openai.batches.retrieve(id);
   if (final.status !== "completed") await running.batchd.batchEnded(id);
   const batch = await running.openai.batches.retrieve(id);
-  const numbers = Array.from({ length: LINES }, (_, i) => i + 1);
-  expect(await numbersIn(running, batch.output_file_id)).toEqual(
-    numbers.filter((n) => !isRefused(n)),
-  );
-  expect(await numbersIn(running, batch.error_file_id)).toEqual(numbers.filter(isRefused));
+  const output = await rowsIn(running.openai, batch.output_file_id);
+  const error = await rowsIn(running.openai, batch.error_file_id);
+  expect(numbersOf(output)).toEqual(answered);
+  expect(numbersOf(error)).toEqual(refused);
   return batch;
 }
 
@@ -82,7 +70,7 @@ const answerOf = (error: unknown) => {
 
 async function expectUnavailable(running: Running, fileId: string): Promise<void> {
   const unavailable = { status: 503, retryAfter: "5" };
-  const refusals = [upload(running, chatLines(1)), running.openai.files.content(fileId)];
+  const refusals = [uploadOne(running), running.openai.files.content(fileId)];
   for (const refusal of await Promise.all(refusals.map((each) => each.catch(answerOf)))) {
     expect(refusal).toEqual(unavailable);
   }
@@ -183,7 +171,7 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     const storage = server.storage({ prefix });
     const setup = { folder: dir.path, upstreamUrl: "http://127.0.0.1:9/v1", storage };
     const running = await start(setup);
-    const { id } = await upload(running, chatLines(1));
+    const id = await uploadOne(running);
     await running.batchd.kill("SIGTERM");
     rmSync(join(dir.path, "data"), { recursive: true });
     // The first refusal must leave nothing that makes the second start look like one with a database.
@@ -217,7 +205,7 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     const setup = { folder: dir.path, upstreamUrl: "http://127.0.0.1:9/v1" };
     const storage = server.storage({ prefix });
     const running = await start({ ...setup, storage });
-    const { id } = await upload(running, chatLines(1));
+    const id = await uploadOne(running);
     await running.batchd.kill("SIGTERM");
     const elsewhere = argsFor({ ...setup, storage: other.storage({ prefix }) });
     const { code, stderr } = await runCommand(elsewhere);
@@ -236,7 +224,7 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     const storage = server.storage({ prefix });
     const setup = { folder: dir.path, upstreamUrl: "http://127.0.0.1:9/v1", storage };
     const running = await start(setup);
-    const { id } = await upload(running, chatLines(1));
+    const id = await uploadOne(running);
     await running.batchd.kill();
     const placePath = join(dir.path, "data", "batchd.storage");
     writeFileSync(placePath, "");

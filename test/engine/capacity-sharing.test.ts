@@ -10,7 +10,15 @@ import type { Store } from "../../src/store/store.ts";
 import { createLog } from "../../src/telemetry/log.ts";
 import { openUpstreams } from "../../src/upstream/upstreams.ts";
 import { FakeClock } from "../support/fake-clock.ts";
-import { answeredLines, Fleet, type Member, numbersTo, submit } from "../support/fleet.ts";
+import {
+  answeredLines,
+  completed,
+  eventually,
+  Fleet,
+  type Member,
+  numbersTo,
+  submit,
+} from "../support/fleet.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
@@ -21,12 +29,14 @@ const LIMIT = 8;
 
 const postgres = forAllTests(await sharePostgres("the shares of replicas"));
 
+/** Waits for the slots of these servers. */
+const slots = (...members: readonly Member[]) =>
+  eventually("the slots of each server", () => Promise.all(members.map(slotCountOf)));
+
 async function slotCountOf({ url }: Pick<Member, "url">): Promise<number> {
   const scrape = new Scrape(await (await fetch(`${url}/metrics`)).text());
   return scrape.value("batchd_upstream_concurrency_limit", { target: "model" });
 }
-
-const eventually = (value: () => Promise<unknown>) => expect.poll(value, { interval: 250 });
 
 describe.skipIf(postgres === null)("max_concurrency", () => {
   test("holds for all workers together, and goes to those that are there", async () => {
@@ -36,15 +46,14 @@ describe.skipIf(postgres === null)("max_concurrency", () => {
     const start = () => fleet.worker({ upstream, fields });
     const api = await fleet.api();
     const first = await start();
-    await eventually(() => slotCountOf(first)).toBe(LIMIT);
+    await slots(first).toEqual([LIMIT]);
     const id = await submit(api, 1_000, 120);
     await upstream.reachedLines(20);
     const second = await start();
-    const both = async () => [await slotCountOf(first), await slotCountOf(second)];
-    await eventually(both).toEqual([LIMIT / 2, LIMIT / 2]);
+    await slots(first, second).toEqual([LIMIT / 2, LIMIT / 2]);
     await first.batchd.kill();
-    await eventually(() => slotCountOf(second)).toBe(LIMIT);
-    await eventually(async () => (await api.openai.batches.retrieve(id)).status).toBe("completed");
+    await slots(second).toEqual([LIMIT]);
+    await completed(api, id);
     expect(upstream.maxInFlight).toBe(LIMIT);
     expect(await answeredLines(api, id)).toEqual(numbersTo(1_000));
   });
@@ -78,18 +87,18 @@ describe.skipIf(postgres === null)("interactive requests at one of four servers"
     await submit(api, 1_500, 1_000);
     const ofWorkers = async () =>
       (await Promise.all(workers.map(slotCountOf))).reduce((sum, count) => sum + count, 0);
-    await eventually(ofWorkers).toBe(SLOTS - 1);
+    await eventually("the slots of the workers", ofWorkers).toBe(SLOTS - 1);
 
     const stop = new AbortController();
     const asking = Array.from({ length: 2 * SLOTS }, () => askOnAndOn(api, stop.signal));
     try {
-      await eventually(() => slotCountOf(api)).toBe((SLOTS * 3) / 4);
-      await eventually(ofWorkers).toBe(SLOTS / 4);
+      await slots(api).toEqual([(SLOTS * 3) / 4]);
+      await eventually("the slots of the workers", ofWorkers).toBe(SLOTS / 4);
     } finally {
       stop.abort();
       await Promise.all(asking);
     }
-    await eventually(ofWorkers).toBe(SLOTS - 1);
+    await eventually("the slots of the workers", ofWorkers).toBe(SLOTS - 1);
   });
 });
 
@@ -104,7 +113,7 @@ test.skipIf(postgres === null)(
     const worker = await fleet.worker(place);
     await submit(api, 1_000, 500);
     await upstream.reachedLines(LIMIT);
-    await eventually(() => slotCountOf(worker)).toBe(LIMIT / 2);
+    await slots(worker).toEqual([LIMIT / 2]);
     expect(await slotCountOf(api)).toBe(LIMIT / 2);
   },
 );

@@ -120,8 +120,10 @@ export async function submit({ openai }: Member, lineCount: number, delayMs = 0)
   return (await submitLines(openai, lines)).id;
 }
 
+type Client = Pick<Member, "openai">;
+
 /** Returns the numbers of the lines in the output, each with the answer to that line. */
-export async function answeredLines({ openai }: Member, id: string): Promise<number[]> {
+export async function answeredLines({ openai }: Client, id: string): Promise<number[]> {
   const { output_file_id: fileId } = await openai.batches.retrieve(id);
   return (await rowsIn(openai, fileId)).map((row) => {
     const n = Number(row.custom_id.slice("line-".length));
@@ -136,13 +138,13 @@ export const numbersTo = (count: number): number[] =>
 export const eventually = (what: string, value: () => Promise<unknown>) =>
   expect.poll(value, { message: what, interval: 250 });
 
-export const completed = ({ openai }: Member, id: string) =>
+export const completed = ({ openai }: Client, id: string) =>
   eventually("the status of the batch", async () => {
     return (await openai.batches.retrieve(id)).status;
   }).toBe("completed");
 
 /** Waits for the end of a batch of `lineCount` lines. */
-export async function expectEveryLineOnce(api: Member, id: string, lineCount: number) {
+export async function expectEveryLineOnce(api: Client, id: string, lineCount: number) {
   await completed(api, id);
   const { request_counts } = await api.openai.batches.retrieve(id);
   expect(request_counts).toEqual({ total: lineCount, completed: lineCount, failed: 0 });

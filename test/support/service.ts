@@ -166,6 +166,10 @@ export async function rowsIn(openai: OpenAI, fileId: string | null | undefined) 
   return lines.map((line) => JSON.parse(line) as ResultRow);
 }
 
+/** Returns the numbers of the lines `line-1`, `line-2`, … that the rows belong to. */
+export const numbersOf = (rows: readonly ResultRow[]): number[] =>
+  rows.map((row) => Number(row.custom_id.slice("line-".length)));
+
 /** Returns one chat line. The test upstream counts requests by `user`. */
 export function chatLine(customId: string, content: string, body: object = {}): string {
   return JSON.stringify({
