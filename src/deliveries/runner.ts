@@ -122,14 +122,11 @@ export class DeliveryRunner {
     const claim = {
       owner: this.#owner,
       ttlMs,
-      limit: 1,
       busyDestinations: this.#busyDestinations(),
       ...this.#clientBuckets(),
     };
-    const [ofOthers] =
-      passedOver.length === 0 ? [] : await store.claimDeliveries({ ...claim, passedOver });
-    const [claimed = null] = ofOthers ? [ofOthers] : await store.claimDeliveries(claim);
-    return claimed;
+    const ofOthers = passedOver.length > 0 && (await store.claimDelivery({ ...claim, passedOver }));
+    return ofOthers || store.claimDelivery(claim);
   }
 
   #clientBuckets(): Pick<DeliveryClaim, "toClientBuckets" | "busyProjects"> {

@@ -23,7 +23,6 @@ export interface NewDelivery extends DeliveryOrder {
 }
 
 export interface DeliveryClaim extends Claim {
-  readonly limit: number;
   readonly busyDestinations: readonly string[];
   readonly toClientBuckets: boolean;
   /** The projects that have no room for more deliveries to buckets of clients. */
@@ -113,11 +112,11 @@ export interface DeliveryStore {
     id: UntrustedId<"delivery">,
   ): Promise<DeliveryCancellation | null>;
   /**
-   * Leases deliveries that are due, the longest due first, and counts an attempt for each. Deliveries to
+   * Leases the delivery that is due longest, and counts its attempt; null when none is due. Deliveries to
    * `busyDestinations` wait, so that a slow place holds up no other, and so do those to buckets of clients without
    * `toClientBuckets`, or of `busyProjects`. None of a project that is passed over is claimed.
    */
-  claimDeliveries(claim: DeliveryClaim): Promise<ClaimedDelivery[]>;
+  claimDelivery(claim: DeliveryClaim): Promise<ClaimedDelivery | null>;
   renewDeliveryIfLeased(lease: DeliveryLease, ttlMs: number): Promise<DeliveryRenewal>;
   saveDeliveryProgressIfLeased(lease: DeliveryLease, progress: string): Promise<boolean>;
   /** Gives a delivery back at once, as if its attempt had not begun. */

@@ -83,7 +83,6 @@ const SEARCH = {
 
 const dueDelivery = () => ({
   ...claimBy("worker"),
-  limit: 1,
   busyDestinations: [],
   toClientBuckets: true,
   busyProjects: ["busy"],
@@ -138,13 +137,7 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
       await store.claimBatchToFinalize(claimBy("worker"));
       await store.claimBatchToDerive(claimBy("worker"));
       await claimWebhookDeliveries(store, { ...claimBy("worker"), limit: 1, maxLeased: 10 });
-      await store.claimDeliveries({
-        ...claimBy("worker"),
-        limit: 1,
-        busyDestinations: [],
-        toClientBuckets: true,
-        busyProjects: ["busy"],
-      });
+      await store.claimDelivery(dueDelivery());
       await store.listRunnable();
     });
     expect(looks.run).toBe(6);
@@ -204,7 +197,7 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
     const made = { id: newDeliveryId(), credentials: null, createdAtMs: 0 };
     const delivery = { ...made, ...ordered, destination: destinationOf(ordered) };
     await store.insertDeliveryIfFinal({ project: batch.project, id: batch.id }, delivery);
-    const [claimed] = await store.claimDeliveries(dueDelivery());
+    const claimed = await store.claimDelivery(dueDelivery());
     await store.endDeliveryIfLeased(claimed!.lease, { status: "delivered", address: "there" });
     await multiply(query, "batches", 5_000);
     await multiply(query, "batch_deliveries", 5_000);
@@ -215,7 +208,7 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
       () => store.claimBatchToDerive(claimBy("worker")),
       () => store.claimBatchToFinalize(claimBy("worker")),
       () => claimWebhookDeliveries(store, { ...claimBy("worker"), limit: 1, maxLeased: 10 }),
-      () => store.claimDeliveries(dueDelivery()),
+      () => store.claimDelivery(dueDelivery()),
       () => store.listRunnable(),
       () => store.stopExpiredBatches(),
       () => store.settleOverlookedDeliveries(10),

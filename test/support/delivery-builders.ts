@@ -5,7 +5,7 @@ import {
   destinationOf,
   newDeliveryId,
 } from "../../src/batch/delivery.ts";
-import type { NewDelivery } from "../../src/store/deliveries.ts";
+import type { ClaimedDelivery, NewDelivery } from "../../src/store/deliveries.ts";
 import type { Store } from "../../src/store/store.ts";
 import {
   aFile,
@@ -19,7 +19,6 @@ import {
 } from "./store-builders.ts";
 export const CLAIM = {
   ...claimBy("runner"),
-  limit: 10,
   busyDestinations: [] as string[],
   toClientBuckets: true,
   busyProjects: [] as string[],
@@ -46,13 +45,19 @@ export const scoped = (id: UntrustedId<"batch">, project = PROJECT) => ({ projec
 export const ids = (deliveries: readonly { readonly id: string }[]) =>
   deliveries.map(({ id }) => id);
 
+/** Claims all deliveries that are due, one after the other. */
 export async function claimed(store: Store, claim: Partial<typeof CLAIM> = {}) {
-  return store.claimDeliveries({ ...CLAIM, ...claim });
+  const all: ClaimedDelivery[] = [];
+  for (;;) {
+    const next = await store.claimDelivery({ ...CLAIM, ...claim });
+    if (next === null) return all;
+    all.push(next);
+  }
 }
 
 export async function claimOne(store: Store) {
-  const [one] = await claimed(store, { limit: 1 });
-  if (one === undefined) throw new Error("no delivery is due");
+  const one = await store.claimDelivery(CLAIM);
+  if (one === null) throw new Error("no delivery is due");
   return one;
 }
 

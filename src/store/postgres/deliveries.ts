@@ -31,7 +31,7 @@ import { batches } from "./schema.ts";
 import { isFile, isScopedBatch } from "./scope.ts";
 
 type Row = typeof batchDeliveries.$inferSelect;
-type DeliveryClaim = Parameters<DeliveryStore["claimDeliveries"]>[0] & Bid;
+type DeliveryClaim = Parameters<DeliveryStore["claimDelivery"]>[0] & Bid;
 
 /** The end of a batch, as its deliveries see it. */
 interface ResultsOfBatch {
@@ -213,40 +213,30 @@ export class PostgresDeliveries {
   }
 
   async claim({
-    limit,
     busyDestinations,
     toClientBuckets,
     busyProjects,
     passedOver = [],
     ...claim
-  }: DeliveryClaim): Promise<ClaimedDelivery[]> {
+  }: DeliveryClaim): Promise<ClaimedDelivery | null> {
     const { now } = claim;
-    const claimed = await this.#db.change((db) =>
+    const [claimed] = await this.#db.change((db) =>
       db
         .update(batchDeliveries)
         .set({ ...claimedBy(claim), attemptCount: sql`attempt_count + 1` })
         .where(
-          sql`sequence in (
+          sql`sequence = (
             select sequence from batch_deliveries
             where next_attempt_at_ms <= ${now} and ${isFree(now)}
               and destination <> all(${arrayOf(busyDestinations, "text")})
               and (${toClientBuckets}::boolean or location is not null)
               and (location is not null or ${isOfOthers(busyProjects)})
               and ${isOfOthers(passedOver)}
-            order by next_attempt_at_ms, sequence limit ${limit} for update skip locked)`,
+            order by next_attempt_at_ms, sequence limit 1 for update skip locked)`,
         )
         .returning(),
     );
-    if (claimed.length === 0) return [];
-    // PostgreSQL returns updated rows in any order.
-    const inOrder = claimed.toSorted(
-      (a, b) => Number(a.nextAttemptAtMs) - Number(b.nextAttemptAtMs) || a.sequence - b.sequence,
-    );
-    return this.#db.read(async (db) => {
-      const found: ClaimedDelivery[] = [];
-      for (const row of inOrder) found.push(...(await withBatch(db, row)));
-      return found;
-    });
+    return claimed === undefined ? null : this.#db.read((db) => withBatch(db, claimed));
   }
 
   async renewIfLeased(lease: DeliveryLease, expiresAt: SQL): Promise<DeliveryRenewal> {
@@ -341,24 +331,22 @@ async function holdFile(db: Db, project: string, id: FileId | null): Promise<boo
   return found.length > 0;
 }
 
-async function withBatch(db: Db, row: Row): Promise<ClaimedDelivery[]> {
+async function withBatch(db: Db, row: Row): Promise<ClaimedDelivery | null> {
   const [batch] = await db.select().from(batches).where(eq(batches.id, row.batchId));
-  if (batch === undefined) return [];
+  if (batch === undefined) return null;
   const fileOf = async (id: FileId | null) => {
     if (id === null) return null;
     const [file] = await db.select().from(files).where(eq(files.id, id));
     return file === undefined ? null : fileFromRow(file);
   };
-  return [
-    {
-      lease: { deliveryId: row.id, epoch: row.leaseEpoch },
-      delivery: deliveryFromRow(row),
-      destination: row.destination,
-      batch: batchFromRow(batch),
-      output: await fileOf(row.outputFileId),
-      error: await fileOf(row.errorFileId),
-      credentials: row.credentials,
-      progress: row.progress,
-    },
-  ];
+  return {
+    lease: { deliveryId: row.id, epoch: row.leaseEpoch },
+    delivery: deliveryFromRow(row),
+    destination: row.destination,
+    batch: batchFromRow(batch),
+    output: await fileOf(row.outputFileId),
+    error: await fileOf(row.errorFileId),
+    credentials: row.credentials,
+    progress: row.progress,
+  };
 }

@@ -282,7 +282,7 @@ const deliveryMethods = (deliveries: PostgresDeliveries, now: Now) =>
     listDeliveries: (query) => deliveries.list(query),
     findDelivery: (batch, id) => deliveries.find(batch, id),
     cancelDeliveryIfOpen: (batch, id) => deliveries.cancelIfOpen(batch, id, now()),
-    claimDeliveries: (claim) => deliveries.claim(timed(now)(claim)),
+    claimDelivery: (claim) => deliveries.claim(timed(now)(claim)),
     renewDeliveryIfLeased: (lease, ttlMs) => deliveries.renewIfLeased(lease, later(now(), ttlMs)),
     saveDeliveryProgressIfLeased: (lease, progress) =>
       deliveries.saveProgressIfLeased(lease, progress),

@@ -30,7 +30,7 @@ import { batches } from "./schema.ts";
 import { isFile, isScopedBatch } from "./scope.ts";
 
 type Row = typeof batchDeliveries.$inferSelect;
-type DeliveryClaim = Parameters<DeliveryStore["claimDeliveries"]>[0] & Bid;
+type DeliveryClaim = Parameters<DeliveryStore["claimDelivery"]>[0] & Bid;
 
 /** The end of a batch, as its deliveries see it. */
 export interface ResultsOfBatch {
@@ -187,13 +187,12 @@ export class SqliteDeliveries {
   }
 
   claim({
-    limit,
     busyDestinations,
     toClientBuckets,
     busyProjects,
     passedOver = [],
     ...claim
-  }: DeliveryClaim): ClaimedDelivery[] {
+  }: DeliveryClaim): ClaimedDelivery | null {
     const { owner, nowMs, leaseExpiresAtMs } = claimValues(claim);
     const busy = JSON.stringify(busyDestinations);
     // No delivery is due at most times, and a transaction costs more than this look.
@@ -213,25 +212,23 @@ export class SqliteDeliveries {
         ),
       )
       .orderBy(batchDeliveries.nextAttemptAtMs, batchDeliveries.sequence)
-      .limit(limit)
-      .all();
-    if (due.length === 0) return [];
-    return write(this.#db, () =>
-      due.flatMap(({ sequence }) => {
-        const row = this.#db
-          .update(batchDeliveries)
-          .set({
-            leaseOwner: owner,
-            leaseExpiresAtMs,
-            leaseEpoch: sql`lease_epoch + 1`,
-            attemptCount: sql`attempt_count + 1`,
-          })
-          .where(eq(batchDeliveries.sequence, sequence))
-          .returning()
-          .get();
-        return this.#claimed(row);
-      }),
-    );
+      .limit(1)
+      .get();
+    if (due === undefined) return null;
+    return write(this.#db, () => {
+      const row = this.#db
+        .update(batchDeliveries)
+        .set({
+          leaseOwner: owner,
+          leaseExpiresAtMs,
+          leaseEpoch: sql`lease_epoch + 1`,
+          attemptCount: sql`attempt_count + 1`,
+        })
+        .where(eq(batchDeliveries.sequence, due.sequence))
+        .returning()
+        .get();
+      return this.#claimed(row);
+    });
   }
 
   renewIfLeased(lease: DeliveryLease, expiresAtMs: number): DeliveryRenewal {
@@ -312,25 +309,23 @@ export class SqliteDeliveries {
     );
   }
 
-  #claimed(row: Row): ClaimedDelivery[] {
+  #claimed(row: Row): ClaimedDelivery | null {
     const batch = this.#db.select().from(batches).where(eq(batches.id, row.batchId)).get();
-    if (batch === undefined) return [];
+    if (batch === undefined) return null;
     const fileOf = (id: FileId | null) => {
       if (id === null) return null;
       const file = this.#db.select().from(files).where(eq(files.id, id)).get();
       return file === undefined ? null : fileFromRow(file);
     };
-    return [
-      {
-        lease: { deliveryId: row.id, epoch: row.leaseEpoch },
-        delivery: deliveryFromRow(row),
-        destination: row.destination,
-        batch: batchFromRow(batch),
-        output: fileOf(row.outputFileId),
-        error: fileOf(row.errorFileId),
-        credentials: row.credentials,
-        progress: row.progress,
-      },
-    ];
+    return {
+      lease: { deliveryId: row.id, epoch: row.leaseEpoch },
+      delivery: deliveryFromRow(row),
+      destination: row.destination,
+      batch: batchFromRow(batch),
+      output: fileOf(row.outputFileId),
+      error: fileOf(row.errorFileId),
+      credentials: row.credentials,
+      progress: row.progress,
+    };
   }
 }

@@ -271,7 +271,7 @@ const deliveryMethods = (deliveries: SqliteDeliveries, now: Now) =>
     listDeliveries: async (query) => deliveries.list(query),
     findDelivery: async (batch, id) => deliveries.find(batch, id),
     cancelDeliveryIfOpen: async (batch, id) => deliveries.cancelIfOpen(batch, id, now()),
-    claimDeliveries: async (claim) => deliveries.claim(timed(now)(claim)),
+    claimDelivery: async (claim) => deliveries.claim(timed(now)(claim)),
     renewDeliveryIfLeased: async (lease, ttlMs) => deliveries.renewIfLeased(lease, now() + ttlMs),
     saveDeliveryProgressIfLeased: async (lease, progress) =>
       deliveries.saveProgressIfLeased(lease, progress),
