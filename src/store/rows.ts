@@ -20,12 +20,12 @@ import type { SourceLines } from "../contract/batch-extension.ts";
 import type { KeptDeliveryStatus } from "../contract/delivery.ts";
 import type { Segment } from "./chunks.ts";
 import type { NewDelivery } from "./deliveries.ts";
+import type { DerivedInput } from "./sources.ts";
 import type { Upload, UploadPart } from "./uploads.ts";
 import type { BatchPlan } from "./validation.ts";
-import type { WebhookDelivery } from "./webhook-deliveries.ts";
 
 /** The columns of a batch in both databases. The schemas are checked against it where their rows are converted. */
-type BatchRow = Omit<
+export type BatchRow = Omit<
   Batch,
   | "counts"
   | "deduplicated"
@@ -61,19 +61,19 @@ interface SourceColumns {
   readonly mergedErrorFileId: FileId | null;
 }
 
-interface CountColumns {
+export interface CountColumns {
   readonly totalCount: number;
   readonly completedCount: number;
   readonly failedCount: number;
 }
 
-const countsFromRow = (row: CountColumns): Counts => ({
+export const countsFromRow = (row: CountColumns): Counts => ({
   total: row.totalCount,
   completed: row.completedCount,
   failed: row.failedCount,
 });
 
-type FileRow = Omit<StoredFile, "copiedFrom"> & { readonly copiedFrom: CopiedFrom | null };
+export type FileRow = Omit<StoredFile, "copiedFrom"> & { readonly copiedFrom: CopiedFrom | null };
 
 export const fileFromRow = (row: FileRow): StoredFile => ({
   id: row.id,
@@ -208,6 +208,18 @@ export const planColumns = (plan: BatchPlan) => ({
   failureCount: 0,
 });
 
+/** Returns the columns that a batch gets with the input that was made for it. */
+export const derivedColumns = ({ merge, lineMarks, defaultModel }: DerivedInput) => ({
+  isInputPending: null,
+  isMerged: merge !== null,
+  lineMarks,
+  defaultModel,
+  mergedInputFileId: merge?.inputFileId ?? null,
+  mergedOutputFileId: merge?.outputFileId ?? null,
+  mergedErrorFileId: merge?.errorFileId ?? null,
+  failureCount: 0,
+});
+
 export const chunkFromRow = (row: Chunk): Chunk => ({
   batchId: row.batchId,
   number: row.number,
@@ -220,24 +232,6 @@ export const segmentFromRow = (row: Segment): Segment => ({
   blobKey: row.blobKey,
   bytes: row.bytes,
   crc32: row.crc32,
-});
-
-/**
- * Converts a row as its claim left it. The row already counts the attempt of the claim, which is not an attempt
- * before it.
- */
-export const webhookDeliveryFromClaimedRow = (
-  row: Omit<WebhookDelivery, "counts"> & CountColumns,
-): WebhookDelivery => ({
-  webhookId: row.webhookId,
-  eventId: row.eventId,
-  webhook: row.webhook,
-  batchId: row.batchId,
-  project: row.project,
-  status: row.status,
-  counts: countsFromRow(row),
-  createdAtMs: row.createdAtMs,
-  attemptCount: row.attemptCount - 1,
 });
 
 export const uploadFromRow = (row: Upload): Upload => ({
@@ -263,7 +257,7 @@ export const partFromRow = (row: UploadPart): UploadPart => ({
 });
 
 /** The columns of a delivery in both databases. */
-type DeliveryRow = Omit<Delivery, "status"> & {
+export type DeliveryRow = Omit<Delivery, "status"> & {
   readonly status: KeptDeliveryStatus;
   readonly leaseOwner: string | null;
 };

@@ -3,6 +3,7 @@ import type { Batch, BatchId, FileId, ScopedId, UntrustedId } from "../../batch/
 import { CANCELLED, type Delivery, isCancelled } from "../../batch/delivery.ts";
 import { isFinal } from "../../batch/status.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
+import { claimedDelivery } from "../claimed-rows.ts";
 import {
   BATCH_FAILED,
   type ClaimedDelivery,
@@ -18,7 +19,7 @@ import {
 } from "../deliveries.ts";
 import type { Receipt } from "../idempotency.ts";
 import { type Page, pageOf } from "../page.ts";
-import { batchFromRow, deliveryFromRow, deliveryRow, fileFromRow } from "../rows.ts";
+import { deliveryFromRow, deliveryRow } from "../rows.ts";
 import { isFinalBatch, isListed, isOpenDelivery, waitsForItsBatch } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { batchDeliveries } from "./delivery-schema.ts";
@@ -335,18 +336,9 @@ async function withBatch(db: Db, row: Row): Promise<ClaimedDelivery | null> {
   const [batch] = await db.select().from(batches).where(eq(batches.id, row.batchId));
   if (batch === undefined) return null;
   const fileOf = async (id: FileId | null) => {
-    if (id === null) return null;
-    const [file] = await db.select().from(files).where(eq(files.id, id));
-    return file === undefined ? null : fileFromRow(file);
+    const [file] = id === null ? [] : await db.select().from(files).where(eq(files.id, id));
+    return file;
   };
-  return {
-    lease: { deliveryId: row.id, epoch: row.leaseEpoch },
-    delivery: deliveryFromRow(row),
-    destination: row.destination,
-    batch: batchFromRow(batch),
-    output: await fileOf(row.outputFileId),
-    error: await fileOf(row.errorFileId),
-    credentials: row.credentials,
-    progress: row.progress,
-  };
+  const [output, error] = [await fileOf(row.outputFileId), await fileOf(row.errorFileId)];
+  return claimedDelivery(row, { batch, output, error });
 }

@@ -3,9 +3,9 @@
 import type { BatchId, StoredFile } from "../../batch/batch.ts";
 import { addFailures, type FailureGroup } from "../../batch/failures.ts";
 import { statusesBefore } from "../../batch/status.ts";
+import { claimedBatch } from "../claimed-rows.ts";
 import { type BatchResult, endingOf, type IncompleteChunk, NOTHING_DONE } from "../finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
-import { batchFromRow, fileFromRow } from "../rows.ts";
 import type { BatchFailure } from "../validation.ts";
 import type { Announcement } from "../webhook-deliveries.ts";
 import { isEndingShown, isOpenChunk, statusIn } from "./conditions.ts";
@@ -68,12 +68,7 @@ export class PostgresFinalizing {
     if (row === undefined) return null;
     // A deleted input counts too: its bytes are kept while the batch is open.
     const [input] = await this.#db.read((db) => db.select().from(files).where(isInputOf(row)));
-    return {
-      lease: { batchId: row.id, epoch: row.leaseEpoch },
-      batch: batchFromRow(row),
-      input: input === undefined ? null : fileFromRow(input),
-      failureCount: row.failureCount,
-    };
+    return claimedBatch(row, input);
   }
 
   reopenChunksIfLeased(

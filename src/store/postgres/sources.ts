@@ -1,7 +1,8 @@
 /** Batches whose input is made of lines of other batches. */
 import type { Batch, BatchId, MergedFiles, StoredFile, UntrustedId } from "../../batch/batch.ts";
+import { batchToDerive } from "../claimed-rows.ts";
 import type { BatchLease } from "../leases.ts";
-import { batchFromRow, fileFromRow } from "../rows.ts";
+import { batchFromRow, derivedColumns, fileFromRow } from "../rows.ts";
 import {
   type BatchPlace,
   type BatchToDerive,
@@ -74,11 +75,7 @@ export class PostgresSources {
         .returning(),
     );
     if (row === undefined) return null;
-    return {
-      lease: { batchId: row.id, epoch: row.leaseEpoch },
-      batch: batchFromRow(row),
-      failureCount: row.failureCount,
-    };
+    return batchToDerive(row);
   }
 
   /** Finds the first batch that waits for one of the sources after a place. A source that none waits for loses its mark. */
@@ -140,8 +137,9 @@ export class PostgresSources {
 
   publishIfLeased(
     lease: BatchLease,
-    { file, merge, lineMarks, defaultModel, quotas }: DerivedInput,
+    input: DerivedInput,
   ): Promise<"stored" | "lost" | "gone" | "revoked"> {
+    const { file, merge, quotas } = input;
     return this.#db.transaction(async (db) => {
       const held = and(isHeldBatch(lease), waitsForInput);
       const [row] = await db.select().from(batches).where(held).for("update");
@@ -152,14 +150,7 @@ export class PostgresSources {
       await db
         .update(batches)
         .set({
-          isInputPending: null,
-          isMerged: merge !== null,
-          lineMarks,
-          defaultModel,
-          mergedInputFileId: merge?.inputFileId ?? null,
-          mergedOutputFileId: merge?.outputFileId ?? null,
-          mergedErrorFileId: merge?.errorFileId ?? null,
-          failureCount: 0,
+          ...derivedColumns(input),
           ...(row.isDeduplicated === true ? HIDDEN_FROM_OLDER : NO_LEASE),
         })
         .where(held);

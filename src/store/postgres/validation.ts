@@ -2,9 +2,10 @@
 
 import type { BatchId } from "../../batch/batch.ts";
 import type { PlannedChunk } from "../../batch/plan.ts";
+import { claimedBatch } from "../claimed-rows.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import { assertRoomForLines, boundsLines, type LineQuotas } from "../quotas.ts";
-import { batchFromRow, fileFromRow, planColumns } from "../rows.ts";
+import { planColumns } from "../rows.ts";
 import { type BatchFailure, type BatchPlan, pagesOf } from "../validation.ts";
 import { isListed, isOpenBatch, isValidating, waitsForValidation } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
@@ -59,12 +60,7 @@ export class PostgresValidation {
           and(isInputOf(row), isListed, sql`(expires_at_ms is null or expires_at_ms > ${now})`),
         )
         .for("share");
-      return {
-        lease: { batchId: row.id, epoch: row.leaseEpoch },
-        batch: batchFromRow(row),
-        input: input === undefined ? null : fileFromRow(input),
-        failureCount: row.failureCount,
-      };
+      return claimedBatch(row, input);
     });
   }
 

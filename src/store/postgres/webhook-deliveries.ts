@@ -2,7 +2,7 @@
 
 import type { BatchId } from "../../batch/batch.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
-import { webhookDeliveryFromClaimedRow } from "../rows.ts";
+import { claimedWebhookDelivery } from "../claimed-rows.ts";
 import type {
   Announcement,
   DueWebhook,
@@ -131,7 +131,7 @@ export class PostgresWebhookDeliveries {
           failedCount: countOfItsBatch("failed_count"),
         });
     });
-    return row === undefined ? null : webhookDeliveryFromClaimedRow(row);
+    return row === undefined ? null : claimedWebhookDelivery(row);
   }
 
   async forget(webhookId: string): Promise<void> {

@@ -3,6 +3,7 @@ import type { Batch, BatchId, FileId, ScopedId, UntrustedId } from "../../batch/
 import { CANCELLED, type Delivery, isCancelled } from "../../batch/delivery.ts";
 import { isFinal } from "../../batch/status.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
+import { claimedDelivery } from "../claimed-rows.ts";
 import {
   BATCH_FAILED,
   type ClaimedDelivery,
@@ -18,7 +19,7 @@ import {
 } from "../deliveries.ts";
 import type { Receipt } from "../idempotency.ts";
 import { type Page, pageOf } from "../page.ts";
-import { batchFromRow, deliveryFromRow, deliveryRow, fileFromRow } from "../rows.ts";
+import { deliveryFromRow, deliveryRow } from "../rows.ts";
 import { isListed, isOpenDelivery, waitsForItsBatch } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
 import { batchDeliveries } from "./delivery-schema.ts";
@@ -312,20 +313,9 @@ export class SqliteDeliveries {
   #claimed(row: Row): ClaimedDelivery | null {
     const batch = this.#db.select().from(batches).where(eq(batches.id, row.batchId)).get();
     if (batch === undefined) return null;
-    const fileOf = (id: FileId | null) => {
-      if (id === null) return null;
-      const file = this.#db.select().from(files).where(eq(files.id, id)).get();
-      return file === undefined ? null : fileFromRow(file);
-    };
-    return {
-      lease: { deliveryId: row.id, epoch: row.leaseEpoch },
-      delivery: deliveryFromRow(row),
-      destination: row.destination,
-      batch: batchFromRow(batch),
-      output: fileOf(row.outputFileId),
-      error: fileOf(row.errorFileId),
-      credentials: row.credentials,
-      progress: row.progress,
-    };
+    const fileOf = (id: FileId | null) =>
+      id === null ? undefined : this.#db.select().from(files).where(eq(files.id, id)).get();
+    const [output, error] = [fileOf(row.outputFileId), fileOf(row.errorFileId)];
+    return claimedDelivery(row, { batch, output, error });
   }
 }

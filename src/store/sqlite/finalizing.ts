@@ -4,9 +4,9 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId, StoredFile } from "../../batch/batch.ts";
 import { addFailures, type FailureGroup } from "../../batch/failures.ts";
 import { statusesBefore } from "../../batch/status.ts";
+import { claimedBatch } from "../claimed-rows.ts";
 import { type BatchResult, endingOf, type IncompleteChunk, NOTHING_DONE } from "../finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
-import { batchFromRow, fileFromRow } from "../rows.ts";
 import type { BatchFailure } from "../validation.ts";
 import type { Announcement } from "../webhook-deliveries.ts";
 import { isEndingShown, isOpenChunk, statusIn } from "./conditions.ts";
@@ -98,12 +98,7 @@ export class SqliteFinalizing {
       const row = this.#statements.claim.get({ ...claimValues(claim), formerProject });
       if (row === undefined) return null;
       const input = this.#statements.findInput.get({ ...row });
-      return {
-        lease: { batchId: row.id, epoch: row.leaseEpoch },
-        batch: batchFromRow(row),
-        input: input === undefined ? null : fileFromRow(input),
-        failureCount: row.failureCount,
-      };
+      return claimedBatch(row, input);
     });
   }
 

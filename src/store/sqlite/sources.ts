@@ -1,8 +1,9 @@
 /** Batches whose input is made of lines of other batches. */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Batch, BatchId, MergedFiles, StoredFile, UntrustedId } from "../../batch/batch.ts";
+import { batchToDerive } from "../claimed-rows.ts";
 import type { BatchLease } from "../leases.ts";
-import { batchFromRow, fileFromRow } from "../rows.ts";
+import { batchFromRow, derivedColumns, fileFromRow } from "../rows.ts";
 import {
   type BatchPlace,
   type BatchToDerive,
@@ -87,11 +88,7 @@ export class SqliteSources {
     if (sequence === null) return null;
     const row = this.#statements.claim.get({ ...claimValues(bid), sequence });
     if (row === undefined) return null;
-    return {
-      lease: { batchId: row.id, epoch: row.leaseEpoch },
-      batch: batchFromRow(row),
-      failureCount: row.failureCount,
-    };
+    return batchToDerive(row);
   }
 
   /** Finds the first batch that waits for one of the sources after a place. A source that none waits for loses its mark. */
@@ -132,10 +129,8 @@ export class SqliteSources {
     }
   }
 
-  publishIfLeased(
-    lease: BatchLease,
-    { file, merge, lineMarks, defaultModel, quotas }: DerivedInput,
-  ): "stored" | "lost" | "gone" | "revoked" {
+  publishIfLeased(lease: BatchLease, input: DerivedInput): "stored" | "lost" | "gone" | "revoked" {
+    const { file, merge, quotas } = input;
     return write(this.#db, () => {
       const held = and(isHeldBatch, waitsForInput);
       const row = this.#db
@@ -151,14 +146,7 @@ export class SqliteSources {
       this.#db
         .update(batches)
         .set({
-          isInputPending: null,
-          isMerged: merge !== null,
-          lineMarks,
-          defaultModel,
-          mergedInputFileId: merge?.inputFileId ?? null,
-          mergedOutputFileId: merge?.outputFileId ?? null,
-          mergedErrorFileId: merge?.errorFileId ?? null,
-          failureCount: 0,
+          ...derivedColumns(input),
           ...NO_LEASE,
         })
         .where(held)

@@ -11,9 +11,10 @@
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { PlannedChunk } from "../../batch/plan.ts";
+import { claimedBatch } from "../claimed-rows.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import { assertRoomForLines, boundsLines, type LineQuotas } from "../quotas.ts";
-import { batchFromRow, fileFromRow, planColumns } from "../rows.ts";
+import { planColumns } from "../rows.ts";
 import { type BatchFailure, type BatchPlan, pagesOf } from "../validation.ts";
 import { isListed, isOpenBatch, isValidating, waitsForValidation } from "./conditions.ts";
 import { type Db, write, writeUnsynced } from "./database.ts";
@@ -108,12 +109,7 @@ export class SqliteValidation {
       const row = this.#statements.claim.get({ ...claimValues(claim), formerProject });
       if (row === undefined) return null;
       const input = this.#statements.findInput.get({ ...row, nowMs: claim.nowMs });
-      return {
-        lease: { batchId: row.id, epoch: row.leaseEpoch },
-        batch: batchFromRow(row),
-        input: input === undefined ? null : fileFromRow(input),
-        failureCount: row.failureCount,
-      };
+      return claimedBatch(row, input);
     });
   }
 

@@ -2,7 +2,7 @@
 
 import type { BatchId } from "../../batch/batch.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
-import { webhookDeliveryFromClaimedRow } from "../rows.ts";
+import { claimedWebhookDelivery } from "../claimed-rows.ts";
 import type {
   Announcement,
   DueWebhook,
@@ -128,7 +128,7 @@ export class SqliteWebhookDeliveries {
   claim({ webhook, maxLeased, afterProject, ...claim }: WebhookDeliveryClaim & Bid) {
     const wanted = { webhook, maxLeased, afterProject };
     const row = this.#statements.claim.get({ ...claimValues(claim), ...wanted });
-    return row === undefined ? null : webhookDeliveryFromClaimedRow(row);
+    return row === undefined ? null : claimedWebhookDelivery(row);
   }
 
   forget(webhookId: string): void {
