@@ -1,32 +1,31 @@
 /**
- * The listening socket. It limits the time that a client may take, answers broken HTTP, and lets answers finish before
- * it closes.
+ * The listening socket. It limits the time that a client may take, makes room when connections are scarce, and lets answers
+ * finish before it closes.
  *
  * Uploads may be large and links slow, so there is no limit on a whole request, only on silence. An answer may be
  * complete before its request is. The server then reads and drops the rest for a while. A close at that moment would
  * reset the connection, and the client might never see the answer.
  */
-import { createServer, type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
-import {
-  type AddressInfo,
-  createServer as createSocketServer,
-  isIPv6,
-  type Server,
-  type Socket,
-} from "node:net";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { type AddressInfo, isIPv6, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { getRequestListener } from "@hono/node-server";
 import type { Clock } from "../clock.ts";
-import { CATALOGUE, PublicError } from "../errors.ts";
+import { PublicError } from "../errors.ts";
 import { TurnBudget } from "../resources/turn-budget.ts";
+import { type Address, bind } from "./address.ts";
 import type { App } from "./app.ts";
+import {
+  answerByHand,
+  answerHostless,
+  answerUnroutable,
+  lacksHost,
+  malformedRequest,
+} from "./by-hand.ts";
 import { ClientReading } from "./client-reading.ts";
 import { type Answers, CLOSE_GRACE_MS, type Connections, closeServer } from "./closing.ts";
 import { SILENCE_MS, whenClosed } from "./connection.ts";
-import { envelopeOf, retryHeadersOf } from "./errors.ts";
-import { JSON_TYPE, toAsciiJson } from "./json.ts";
 import { joinShortPieces } from "./short-pieces.ts";
-import { newRequestId } from "./track.ts";
 import { inTurn } from "./turns.ts";
 
 /** The time for idle connections, above the poll intervals of clients and the 60 seconds of common load balancers. */
@@ -40,12 +39,6 @@ const LOOK_FOR_LATE_MS = 250;
  */
 const BEGINNING_MS = 6;
 const REQUEST_DRAIN_MS = 30_000;
-
-export interface Address {
-  readonly host: string;
-  /** The port; 0 stands for any free one. */
-  readonly port: number;
-}
 
 export interface Listening {
   readonly ok: true;
@@ -223,25 +216,6 @@ function requestListener(
   };
 }
 
-/** HTTP/1.1 requires a `Host`. HTTP/1.0, which some health checks use, does not. */
-const lacksHost = ({ httpVersion, headers }: IncomingMessage) =>
-  httpVersion === "1.1" && headers.host === undefined;
-
-const UNROUTABLE = "Invalid URL or Host header.";
-const unroutableHeaders = () => ({ ...JSON_TYPE, "x-request-id": newRequestId() });
-
-function answerHostless(outgoing: ServerResponse): void {
-  const body = toAsciiJson(envelopeOf(new PublicError("invalid_request", UNROUTABLE)));
-  outgoing.writeHead(400, { ...unroutableHeaders(), "content-length": body.length }).end(body);
-}
-
-/** Answers a request whose line or `Host` makes no URL. It never reaches the app. */
-function answerUnroutable(cause: unknown): Response {
-  const error = new PublicError("invalid_request", UNROUTABLE, { cause });
-  const headers = unroutableHeaders();
-  return new Response(toAsciiJson(envelopeOf(error)), { status: 400, headers });
-}
-
 /**
  * Lets the request of a last answer come in before the connection closes. Node closes it with the answer, where the client asked
  * for that (`Connection: close`, HTTP/1.0) or the server stops. It replaces `destroySoon`, by which Node does so.
@@ -263,66 +237,4 @@ function drainRequest(incoming: IncomingMessage, clock: Clock): void {
   const cancel = clock.after(REQUEST_DRAIN_MS, () => incoming.socket.destroy());
   incoming.once("end", cancel);
   incoming.once("close", cancel);
-}
-
-function malformedRequest(code: string | undefined): PublicError {
-  switch (code) {
-    case "HPE_HEADER_OVERFLOW":
-      return new PublicError("headers_too_large", "The headers of the request are too large.");
-    case "ERR_HTTP_REQUEST_TIMEOUT":
-      return new PublicError("request_timeout", "The request did not arrive in time.");
-    default:
-      return new PublicError("invalid_request", "The request is not valid HTTP.");
-  }
-}
-
-/** Answers where Node makes no response object. */
-function answerByHand(socket: Duplex, error: PublicError): void {
-  const { status } = CATALOGUE[error.error];
-  const body = toAsciiJson(envelopeOf(error));
-  socket.end(
-    [
-      `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
-      `Content-Type: ${JSON_TYPE["content-type"]}`,
-      `Content-Length: ${body.length}`,
-      `x-request-id: ${newRequestId()}`,
-      ...retryHeadersOf(error).map(([name, value]) => `${name}: ${value}`),
-      "Connection: close",
-      "",
-      body,
-    ].join("\r\n"),
-  );
-}
-
-/** Says why the address cannot be listened on, for a start that must not leave anything behind; null when it can be. */
-export async function problemOfAddress(address: Address): Promise<string | null> {
-  const server = createSocketServer((socket) => socket.destroy());
-  const problem = await bind(server, address);
-  if (problem === null) await new Promise((resolve) => server.close(resolve));
-  return problem;
-}
-
-function bind(server: Server, { host, port }: Address): Promise<string | null> {
-  return new Promise((resolve) => {
-    server.once("error", (error: NodeJS.ErrnoException) => {
-      resolve(describeBindFault(error, { host, port }));
-    });
-    server.listen({ host, port }, () => resolve(null));
-  });
-}
-
-function describeBindFault(error: NodeJS.ErrnoException, { host, port }: Address): string {
-  switch (error.code) {
-    case "EADDRINUSE":
-      return `port ${port} on ${host} is already in use: stop what listens there, or choose another port with --port`;
-    case "EACCES":
-      return `port ${port} on ${host} needs rights that this process does not have`;
-    case "EADDRNOTAVAIL":
-      return `${host} is not an address of this machine`;
-    case "ENOTFOUND":
-    case "EAI_AGAIN":
-      return `the host ${host} is not known`;
-    default:
-      return `cannot listen on ${host}:${port}: ${error.message}`;
-  }
 }
