@@ -153,6 +153,18 @@ export const lineErrors: Section = {
         { code: "invalid_request", message: "Model parameter is required.", param: "body.model" },
       ),
     ),
+    weak.http(
+      "3.3-model-type",
+      "`invalid_type` for a model that is no text, with what it is, param `body.model`",
+      faulty(
+        { body: chatBody("x", { model: 4 }) },
+        {
+          code: "invalid_type",
+          message: "Invalid type for 'body.model': expected a string, but got an integer instead.",
+          param: "body.model",
+        },
+      ),
+    ),
     strong.http(
       "3.3-no-messages",
       "`invalid_request`: `Messages parameter is required.` for chats, param `body.messages`",

@@ -8,7 +8,7 @@ export const FAULT_CODES = {
   invalid_json_line: "The line is not one JSON object in UTF-8.",
   line_too_long: "The line is longer than the server takes (`limits.max_line_bytes`).",
   missing_required_parameter: "The line has no `custom_id`, `method`, `url` or `body`.",
-  invalid_type: "The `custom_id` is not a string, or the `body` is not an object.",
+  invalid_type: "The `custom_id` or the `model` is not a string, or the `body` is not an object.",
   invalid_value: "The `custom_id` is empty, or longer than 65,536 bytes.",
   duplicate_custom_id: "A line before this one has the same `custom_id`.",
   invalid_method: "The `method` is not `POST`.",

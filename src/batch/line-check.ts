@@ -14,7 +14,7 @@ import {
   isStringAt,
 } from "./json.ts";
 import { kindAt } from "./json-kind.ts";
-import { type ParsedLine, parseLine } from "./line.ts";
+import { leavesModelOpen, type ParsedLine, parseLine } from "./line.ts";
 import { textCountAt } from "./token-estimate.ts";
 import { truncate } from "./truncate.ts";
 
@@ -53,6 +53,12 @@ const invalidRequest = (message: string, param: string): LineFault => ({
   message,
   param,
 });
+
+/** The fault of a line whose model is open where there is no default, or is a value of another kind. */
+const noModel = (bytes: Buffer, line: ParsedLine): LineFault =>
+  line.model === null || leavesModelOpen(bytes, line)
+    ? invalidRequest("Model parameter is required.", "body.model")
+    : wrongType("body.model", "a string", kindAt(bytes, line.model));
 
 /** The name of each endpoint in the message about `stream: true`. */
 const ENDPOINT_TITLES: Readonly<Record<BatchEndpoint, string>> = {
@@ -218,9 +224,7 @@ export class LineChecker {
       return invalidRequest(secondModel(name, "body.model"), name);
     }
     const model = this.#models.read(bytes, line);
-    if (model === null) {
-      return invalidRequest("Model parameter is required.", "body.model");
-    }
+    if (model === null) return noModel(bytes, line);
     if (this.#endpoint === "/v1/chat/completions" && isMissing(bytes, line.messages)) {
       return invalidRequest("Messages parameter is required.", "body.messages");
     }

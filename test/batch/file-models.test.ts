@@ -78,7 +78,7 @@ describe("a model that is left open", () => {
       const fault = checker.findFault(
         bytesOf({ ...good, custom_id: JSON.stringify(model), body: { model, messages: [] } }),
       );
-      expect(fault?.message).toBe("Model parameter is required.");
+      expect(fault).toMatchObject({ code: "invalid_type", param: "body.model" });
     }
   });
 });

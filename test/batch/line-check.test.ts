@@ -141,15 +141,26 @@ describe("a part with a wrong value is named", () => {
 });
 
 describe("a body that cannot run is refused", () => {
+  test.each([{ messages: [] }, { model: "", messages: [] }, { nested: { model: "m" } }])(
+    "without a model: %j",
+    (body) => {
+      expect(faultOf(withBody(body))).toEqual({
+        code: "invalid_request",
+        message: "Model parameter is required.",
+        param: "body.model",
+      });
+    },
+  );
+
   test.each([
-    { messages: [] },
-    { model: "", messages: [] },
-    { model: 4, messages: [] },
-    { nested: { model: "m" } },
-  ])("without a model: %j", (body) => {
-    expect(faultOf(withBody(body))).toEqual({
-      code: "invalid_request",
-      message: "Model parameter is required.",
+    [4, "an integer"],
+    [false, "a boolean"],
+    [{ id: "m" }, "an object"],
+    [["m"], "an array"],
+  ])("for a model that is no text, with what it is: %j", (model, got) => {
+    expect(faultOf(withBody({ ...good.body, model }))).toEqual({
+      code: "invalid_type",
+      message: `Invalid type for 'body.model': expected a string, but got ${got} instead.`,
       param: "body.model",
     });
   });

@@ -159,6 +159,29 @@ describe("validation", () => {
     ]);
   });
 
+  test("says of a model that is no text what it is, where there is a default, too", async () => {
+    await using upstream = await startUpstream();
+    await using service = await startWith(upstream, { default_model: "configured" });
+
+    const lines = [chatLine("a", "Hi", { model: 4 }), chatLine("b", "Hi", { model: ["m"] })];
+    const batch = await run(service, lines);
+
+    expect(batch.errors?.data).toEqual([
+      {
+        code: "invalid_type",
+        message: "Invalid type for 'body.model': expected a string, but got an integer instead.",
+        param: "body.model",
+        line: 1,
+      },
+      {
+        code: "invalid_type",
+        message: "Invalid type for 'body.model': expected a string, but got an array instead.",
+        param: "body.model",
+        line: 2,
+      },
+    ]);
+  });
+
   test("refuses a batch whose own default model no upstream serves, once and whether it is needed or not", async () => {
     await using upstream = await startUpstream();
     await using service = await startTestService({
