@@ -81,10 +81,11 @@ export const lineErrors: Section = {
     ),
     weak.http(
       "3.3-not-object",
-      "JSON that is no object is an `invalid_json_line` too",
+      "JSON that is no object is an `invalid_json_line` too, with a hint",
       faulty("[1, 2]", {
         code: "invalid_json_line",
-        message: "This line is not parseable as valid JSON.",
+        message:
+          "This line is not parseable as valid JSON. (HINT: It is JSON, but not an object. Each line must be one.)",
       }),
     ),
     strong.http(

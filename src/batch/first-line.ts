@@ -2,6 +2,7 @@
 import { isArrayAt, isObjectAt } from "./json.ts";
 import { isJson } from "./json-scan.ts";
 import { skipSpace } from "./json-tokens.ts";
+import { holdsNoNumbers, NO_NUMBERS } from "./no-numbers.ts";
 
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 
@@ -19,6 +20,7 @@ const HINTS = {
   blank: `The file has only blank lines. ${ONE_EACH}`,
   array: `LINE is or begins an array. ${ONE_EACH} Leave out the brackets around the objects and the commas between them.`,
   broken_object: `LINE begins a JSON object that does not end there as JSON. ${ONE_EACH} Write each without line breaks inside, and check its quotes and commas.`,
+  no_numbers: `LINE is ${NO_NUMBERS}`,
   no_object: `LINE is JSON, but not an object. ${ONE_EACH}`,
   file_name: `LINE is the name of a file and not what is in it. With curl, the name needs an @ before it: -F file=@NAME`,
   table: `LINE looks like CSV. ${ONE_EACH}`,
@@ -37,7 +39,10 @@ export function judgeFirstLine(line: Buffer): FirstLine {
   const start = skipSpace(text, 0, text.length);
   if (isArrayAt(text, start)) return "array";
   const isWhole = isJson(text);
-  if (isObjectAt(text, start)) return isWhole ? "object" : "broken_object";
+  if (isObjectAt(text, start)) {
+    if (isWhole) return "object";
+    return holdsNoNumbers(text) ? "no_numbers" : "broken_object";
+  }
   if (isWhole) return "no_object";
   const words = text.toString("latin1");
   if (FILE_NAME.test(words)) return "file_name";

@@ -1,5 +1,5 @@
 /** Checks the lines of an input file, and reports faults in the words of the API. */
-import type { BatchEndpoint } from "../contract/batch.ts";
+import { type BatchEndpoint, MAX_LISTED_FAULTS } from "../contract/batch.ts";
 import type { Fault } from "./batch.ts";
 import { CustomIds } from "./custom-ids.ts";
 import { type AcceptedModel, FileModels, type ModelRules } from "./file-models.ts";
@@ -14,7 +14,9 @@ import {
   isStringAt,
 } from "./json.ts";
 import { kindAt } from "./json-kind.ts";
+import { isJson } from "./json-scan.ts";
 import { leavesModelOpen, type ParsedLine, parseLine } from "./line.ts";
+import { holdsNoNumbers, NO_NUMBERS } from "./no-numbers.ts";
 import { textCountAt } from "./token-estimate.ts";
 import { truncate } from "./truncate.ts";
 
@@ -78,10 +80,24 @@ const INVALID_JSON: LineFault = {
   param: null,
 };
 
-const BYTE_ORDER_MARKED: LineFault = {
-  ...INVALID_JSON,
-  message: `${INVALID_JSON.message} (HINT: It begins with a byte order mark. Save the file as UTF-8 without one.)`,
-};
+/** A longer line is not looked at again for a hint. */
+const MAX_HINTED_BYTES = 64 * 1024;
+
+/** The fault of bytes that are no JSON object. */
+function noRequest(bytes: Buffer): LineFault {
+  const hint = hintForNoRequest(bytes);
+  if (hint === null) return INVALID_JSON;
+  return { ...INVALID_JSON, message: `${INVALID_JSON.message} (HINT: ${hint})` };
+}
+
+function hintForNoRequest(bytes: Buffer): string | null {
+  if (beginsWithMark(bytes)) {
+    return "It begins with a byte order mark. Save the file as UTF-8 without one.";
+  }
+  if (bytes.length > MAX_HINTED_BYTES) return null;
+  if (isJson(bytes)) return "It is JSON, but not an object. Each line must be one.";
+  return holdsNoNumbers(bytes) ? `It is ${NO_NUMBERS}` : null;
+}
 
 /** The fault of a line, or of the default model of a batch. */
 export const modelNotFound = (
@@ -130,6 +146,7 @@ export class LineChecker {
   readonly #models: FileModels;
   readonly #hintFor: (model: string) => string | null;
   #inputCount = 0;
+  #noRequestCount = 0;
 
   constructor(endpoint: BatchEndpoint, rules: ModelRules) {
     this.#endpoint = endpoint;
@@ -155,7 +172,9 @@ export class LineChecker {
 
   /** Returns the most basic fault of a line; null for a good line. `line` is null for bytes that are no JSON object. */
   findFault(bytes: Buffer, line: ParsedLine | null = parseLine(bytes)): LineFault | null {
-    if (line === null) return beginsWithMark(bytes) ? BYTE_ORDER_MARKED : INVALID_JSON;
+    // A file may have 50,000 such lines, and a batch lists its first faults alone.
+    if (line === null)
+      return ++this.#noRequestCount > MAX_LISTED_FAULTS ? INVALID_JSON : noRequest(bytes);
     if (this.#endpoint === "/v1/embeddings") this.#inputCount += countInputs(bytes, line);
     return (
       this.#customIdFault(bytes, line) ??

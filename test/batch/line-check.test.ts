@@ -82,12 +82,27 @@ describe("a line that is not one JSON object is invalid_json_line", () => {
     "{",
     `${JSON.stringify(good)} {}`,
     `${JSON.stringify(good)},`,
-    "[]",
-    "null",
-    "17",
-    '"text"',
     '{"custom_id":"a","body":{"model":"m",}}',
+    '{"custom_id":"NaN"',
+    '{"custom_id":"a","body":{"seed":NaN,}}',
+    '{"custom_id":"a","body":{"seed":nan}}',
+    `[${JSON.stringify("x".repeat(65_536))}]`,
   ])("%s", (line) => expect(faultOf(line)).toEqual(fault));
+
+  test.each(["[]", "null", "17", '"text"'])("with a hint when it is other JSON: %s", (line) => {
+    const message = `${fault.message} (HINT: It is JSON, but not an object. Each line must be one.)`;
+    expect(faultOf(line)).toEqual({ ...fault, message });
+  });
+
+  test.each([
+    '{"custom_id":"a","body":{"seed":NaN}}',
+    '{"custom_id":"NaN","body":{"logit_bias":[-Infinity,1,Infinity]}}',
+  ])("with a hint when a value is no number: %s", (line) => {
+    expect(faultOf(line)?.code).toBe(fault.code);
+    expect(faultOf(line)?.message).toContain(
+      `${fault.message} (HINT: It is JSON but for NaN or Infinity, which JSON does not have.`,
+    );
+  });
 });
 
 describe("a part with a wrong value is named", () => {

@@ -174,6 +174,17 @@ describe("JSON that is legal and strange runs, byte for byte", () => {
     expect(received(id)).toBe(body);
   });
 
+  test("but not with NaN, which Python takes for JSON: upload and batch say so", async () => {
+    const torn = lineWith("b", bodyWith("b", '"temperature":NaN'));
+    expect((await uploadBytes(torn)).refusal).toContain("(HINT: Line 1 is JSON but for NaN or");
+    const batch = await runBytes(`${chatLine("a", "Hello")}\n${torn}\n[${torn}]\n[]\n`);
+    expect(batch.errors?.data?.map(({ message }) => message)).toEqual([
+      expect.stringContaining("valid JSON. (HINT: It is JSON but for NaN or Infinity, which"),
+      expect.stringContaining("valid JSON. (HINT: It is JSON but for NaN or Infinity, which"),
+      expect.stringContaining("valid JSON. (HINT: It is JSON, but not an object."),
+    ]);
+  });
+
   test("but not when its brackets do not close", async () => {
     const batch = await runBytes(
       `${chatLine("a", "Hello")}\n${lineWith("b", bodyWith("b", `"x":${"[".repeat(100_000)}`))}`,
