@@ -142,9 +142,10 @@ export const createFile: Section = {
     ),
     strong.raw(
       "2.1-expires-json",
-      "`expires_after` as one part without brackets: 400, as an unknown field",
+      "`expires_after` as one part without brackets: 400, as an unknown field, and a hint",
       refusesParts([PURPOSE, { name: "expires_after", content: "{}" }, FILE], {
-        message: "Additional properties are not allowed ('expires_after' was unexpected)",
+        message:
+          "Additional properties are not allowed ('expires_after' was unexpected) (HINT: Send a field for each member: expires_after[anchor], expires_after[seconds].)",
       }),
     ),
     strong.http(

@@ -62,7 +62,7 @@ export function readForm<Details>(
     stream.on("error", () => {});
     readParts++;
     if (form.fields.includes(name)) return fail(fieldAsFile(name));
-    if (name !== form.content) return fail(unexpectedField(name));
+    if (name !== form.content) return fail(unexpectedField(name, form));
     if (content !== null) {
       return fail(malformed(`Only one '${form.content}' can be uploaded in a request.`));
     }
@@ -76,7 +76,7 @@ export function readForm<Details>(
   });
   parser.on("field", (name, value, _nameTruncated, valueTruncated) => {
     readParts++;
-    if (!form.fields.includes(name)) return fail(unexpectedField(name));
+    if (!form.fields.includes(name)) return fail(unexpectedField(name, form));
     if (valueTruncated) return fail(malformed(`The value of '${name}' is too long.`));
     fields.set(name, value);
   });
@@ -155,7 +155,10 @@ const unsupportedForm = (type: string) =>
   );
 
 const noBoundary = (cause?: unknown) =>
-  malformed("The Content-Type of multipart/form-data must name its boundary.", cause);
+  malformed(
+    "The Content-Type of multipart/form-data must name its boundary. (HINT: HTTP libraries make this header with the form, so leave it to them.)",
+    cause,
+  );
 
 const malformed = (message: string, cause?: unknown) =>
   new PublicError("invalid_request", message, { cause });
@@ -167,5 +170,19 @@ const endedEarly = (cause: unknown) =>
 const fieldAsFile = (name: string) =>
   malformed(`'${name}' came as a file. (HINT: Send it as a field, a part without a filename.)`);
 
-const unexpectedField = (name: string | undefined) =>
-  malformed(`Additional properties are not allowed ('${truncate(name ?? "")}' was unexpected)`);
+function unexpectedField(
+  name: string | undefined,
+  { content, fields }: Pick<Form<unknown>, "content" | "fields">,
+): PublicError {
+  if (name === undefined) {
+    const known = [content, ...fields].map((each) => `'${each}'`).join(", ");
+    return malformed(`A part of the form has no name. (HINT: The names are ${known}.)`);
+  }
+  // Clients send an object as JSON, or as a field for each member.
+  const members = fields.filter((each) => each.startsWith(`${name}[`));
+  const hint =
+    members.length === 0 ? "" : ` (HINT: Send a field for each member: ${members.join(", ")}.)`;
+  return malformed(
+    `Additional properties are not allowed ('${truncate(name)}' was unexpected)${hint}`,
+  );
+}

@@ -186,6 +186,12 @@ describe("an upload is refused", () => {
       null,
     ],
     [
+      "with an expiry in one field",
+      [purpose(), { name: "expires_after", content: '{"anchor":"created_at"}' }, file()],
+      "Additional properties are not allowed ('expires_after' was unexpected) (HINT: Send a field for each member: expires_after[anchor], expires_after[seconds].)",
+      null,
+    ],
+    [
       "with two files",
       [purpose(), file(), file()],
       "Only one 'file' can be uploaded in a request.",
@@ -237,6 +243,23 @@ describe("an upload is refused", () => {
     ]) {
       expect((await refusalOf(uploadRequest(body, { type }))).status, type).toBe(400);
     }
+  });
+
+  test("when it has a part without a name, and is told which there are", async () => {
+    const body = multipart([purpose(), file()]);
+    for (const name of [' name="file";', ' name="purpose"']) {
+      expect(await refusalOf(uploadRequest(body.replace(name, "")))).toMatchObject({
+        status: 400,
+        message:
+          "A part of the form has no name. (HINT: The names are 'file', 'purpose', 'expires_after[anchor]', 'expires_after[seconds]'.)",
+      });
+    }
+  });
+
+  test("when a header written by hand has no boundary, and is told to leave it out", async () => {
+    const body = multipart([purpose(), file()]);
+    const { message } = await refusalOf(uploadRequest(body, { type: "multipart/form-data" }));
+    expect(message).toMatch(/must name its boundary\. \(HINT: HTTP libraries make this header/);
   });
 
   test.each([
