@@ -11,7 +11,7 @@ import { failureIn, failureInHead, ROW_HEAD_BYTES, type RowFailure } from "../ba
 import type { Room } from "../resources/memory-budget.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 import type { Batches } from "./batches.ts";
-import type { Places } from "./places.ts";
+import type { ClientLimit } from "./client-limit.ts";
 import { publicError } from "./results.ts";
 import { noRoomFor } from "./room-wait.ts";
 
@@ -22,7 +22,7 @@ const MAX_READ_BYTES = 64 * 1024 * 1024;
 
 export interface BatchLinesDeps {
   readonly batches: Pick<Batches, "find">;
-  readonly places: Places;
+  readonly readers: ClientLimit;
   /** Calls `reserve` with the length of bytes before it reads them to keep them. */
   readonly readLinePage: (
     batch: Batch,
@@ -48,13 +48,13 @@ export class BatchLines {
   }
 
   /**
-   * Reads a page into the memory of `room`. It keeps its place until it is disposed of, because its bytes are in memory until
+   * Reads a page into the memory of `room`. It counts as a reader until it is disposed of, because its bytes are in memory until
    * they are sent. A page of one long line may have 100 MB.
    */
   async open(asked: ScopedId<"batch">, query: LineQuery, room: Room): Promise<LinesReading> {
-    const { batches, places, readLinePage } = this.#deps;
+    const { batches, readers, readLinePage } = this.#deps;
     const batch = await batches.find(asked);
-    const place = places.take(asked.project);
+    const reader = readers.acquire(asked.project);
     try {
       const page = await readLinePage(batch, query, (bytes) => {
         if (room.add(bytes) !== null) throw noRoomFor("lines");
@@ -62,24 +62,24 @@ export class BatchLines {
       return {
         page,
         async [Symbol.asyncDispose]() {
-          place[Symbol.dispose]();
+          reader[Symbol.dispose]();
         },
       };
     } catch (error) {
-      place[Symbol.dispose]();
+      reader[Symbol.dispose]();
       throw publicError(error);
     }
   }
 
   /** Returns the groups of failed lines with the first lines of each. */
   async failures(asked: ScopedId<"batch">): Promise<readonly FailureExamples[]> {
-    const { batches, places, passedLines } = this.#deps;
+    const { batches, readers, passedLines } = this.#deps;
     const batch = await batches.find(asked);
     const groups = shownFailures(batch).map((group) => ({
       ...group,
       examples: [] as FailureExample[],
     }));
-    using _place = places.take(asked.project);
+    using _reader = readers.acquire(asked.project);
     const other = groups.find((group) => isSameFailure(group, OTHER));
     const wanted = (group: FailureExamples) =>
       group.examples.length < Math.min(MAX_EXAMPLES, group.count);

@@ -12,8 +12,8 @@ import type { Locations } from "../locations/locations.ts";
 import { StoreUnavailable } from "../store/failures.ts";
 import type { ReceiptFor } from "../store/idempotency.ts";
 import type { Origin } from "../telemetry/tracing.ts";
+import type { ClientLimit } from "./client-limit.ts";
 import type { Files } from "./files.ts";
-import type { Places } from "./places.ts";
 
 const PARAM = "x_batchd.input";
 /** The time for a copy. A location that has stopped answering must not hold a place for ever. */
@@ -36,8 +36,8 @@ export interface CopyRequest {
 export interface CopiedInputsDeps {
   readonly files: Files;
   readonly locations: Pick<Locations, "find">;
-  /** The places of those who read much, of which a copy takes one. */
-  readonly places: Places;
+  /** Limits those who read much: a copy is one of them. */
+  readonly readers: ClientLimit;
   readonly clock: Pick<Clock, "after">;
   /** The most bytes that the input of a batch may have. */
   readonly maxFileBytes: () => number;
@@ -55,11 +55,11 @@ export class CopiedInputs {
     { place, expiresAfterSeconds, origin, disconnected }: CopyRequest,
     receiptFor?: ReceiptFor<StoredFile>,
   ): Promise<StoredFile> {
-    const { files, locations, places, clock, maxFileBytes } = this.#deps;
+    const { files, locations, readers, clock, maxFileBytes } = this.#deps;
     const path = checkedPath(place.path);
     const location = locations.find(project, place.location, "read");
     if (location === null) throw unknownLocation(place.location);
-    using _reader = places.take(project);
+    using _reader = readers.acquire(project);
     using tooLong = timeLimit(clock, MAX_COPY_MS, copyTookTooLong());
     const signal = AbortSignal.any([disconnected, tooLong.signal]);
     try {

@@ -15,7 +15,7 @@ import { sleep } from "../clock.ts";
 import type { BatchStatus } from "../contract/batch.ts";
 import { PublicError } from "../errors.ts";
 import type { Batches } from "./batches.ts";
-import { Places } from "./places.ts";
+import { ClientLimit } from "./client-limit.ts";
 
 /** The most readers of this process, and of a project: each may hold several megabytes. */
 const MAX_READERS = 32;
@@ -67,8 +67,8 @@ export interface ResultsFollowing extends Disposable {
 
 export class Results {
   readonly #deps: ResultsDeps;
-  /** The places of readers, of which other long reading takes some too. */
-  readonly places = new Places({
+  /** Other long reading counts here too. */
+  readonly readers = new ClientLimit({
     total: MAX_READERS,
     ofProject: MAX_READERS_OF_PROJECT,
     message:
@@ -95,19 +95,19 @@ export class Results {
     disconnected: AbortSignal,
   ): Promise<ResultsReading> {
     const first = await this.#deps.batches.find(asked);
-    const place = this.places.take(asked.project);
+    const reader = this.readers.acquire(asked.project);
     try {
       const { batch, lines, begin } = await this.#firstLines(first, query, disconnected);
       return {
         batch,
         rows: rowsOf(begin, lines, query.limit),
         async [Symbol.asyncDispose]() {
-          place[Symbol.dispose]();
+          reader[Symbol.dispose]();
           await lines.return(undefined);
         },
       };
     } catch (error) {
-      place[Symbol.dispose]();
+      reader[Symbol.dispose]();
       throw publicError(error);
     }
   }
@@ -122,12 +122,12 @@ export class Results {
     disconnected: AbortSignal,
   ): Promise<ResultsFollowing> {
     const batch = await this.#deps.batches.find(asked);
-    const place = this.places.take(asked.project);
+    const reader = this.readers.acquire(asked.project);
     const stop = AbortSignal.any([disconnected, this.#closing.signal]);
     return {
       batch,
       events: this.#events(batch, query, stop),
-      [Symbol.dispose]: () => place[Symbol.dispose](),
+      [Symbol.dispose]: () => reader[Symbol.dispose](),
     };
   }
 

@@ -7,8 +7,8 @@ import type { StoredFile } from "../batch/batch.ts";
 import type { TableFormat } from "../contract/results.ts";
 import { PublicError } from "../errors.ts";
 import { converted } from "../formats/converted.ts";
+import { ClientLimit } from "./client-limit.ts";
 import type { Files } from "./files.ts";
-import { Places } from "./places.ts";
 
 const MAX_CONVERSIONS = 4;
 const MAX_CONVERSIONS_OF_PROJECT = 2;
@@ -19,7 +19,7 @@ export interface TableReading extends Disposable {
 
 export class Tables {
   readonly #files: Pick<Files, "openContent">;
-  readonly #places = new Places({
+  readonly #conversions = new ClientLimit({
     total: MAX_CONVERSIONS,
     ofProject: MAX_CONVERSIONS_OF_PROJECT,
     message: "Too many clients are downloading tables. Please try again, or ask for jsonl.",
@@ -35,19 +35,19 @@ export class Tables {
     format: TableFormat,
     disconnected: AbortSignal,
   ): Promise<TableReading> {
-    const place = this.#places.take(file.project);
+    const conversion = this.#conversions.acquire(file.project);
     let rows: Readable;
     try {
       rows = await this.#files.openContent(file, { start: 0, end: file.bytes });
     } catch (error) {
-      place[Symbol.dispose]();
+      conversion[Symbol.dispose]();
       throw error;
     }
     return {
       content: converted(rows, format, disconnected),
       [Symbol.dispose]() {
         rows.destroy();
-        place[Symbol.dispose]();
+        conversion[Symbol.dispose]();
       },
     };
   }

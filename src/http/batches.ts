@@ -6,10 +6,10 @@
 import type { BatchCost } from "../api/batch-costs.ts";
 import type { BatchRequest } from "../api/batch-request.ts";
 import type { Batches } from "../api/batches.ts";
+import type { ClientLimit } from "../api/client-limit.ts";
 import type { InputPlace } from "../api/copied-inputs.ts";
 import { assertTemplate, type DerivedBatches, type SourceRequest } from "../api/derived-batches.ts";
 import type { Idempotency } from "../api/idempotency.ts";
-import type { Places } from "../api/places.ts";
 import type { Batch, BatchId, UntrustedId } from "../batch/batch.ts";
 import type { Forecast } from "../batch/forecast.ts";
 import { BATCH_PAGE } from "../contract/batch-list.ts";
@@ -36,7 +36,7 @@ import { originOf } from "./track.ts";
 export interface BatchRoutesDeps extends CopyDeps {
   readonly batches: Batches;
   readonly derivedBatches: DerivedBatches;
-  readonly searches: Places;
+  readonly searches: ClientLimit;
   /** Returns the batches that run lines of these again, the newest first. */
   readonly retriesOf: (ids: readonly BatchId[]) => Promise<readonly Retry[]>;
   readonly idempotency: Idempotency;
@@ -89,7 +89,7 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
 
   app.get("/v1/batches", async (c) => {
     const asked = batchQuery(c);
-    using _search = asked.filter === undefined ? null : deps.searches.take(asked.project);
+    using _search = asked.filter === undefined ? null : deps.searches.acquire(asked.project);
     return await answerPage(c, asked, { read, present });
   });
 

@@ -3,7 +3,7 @@
  * client may send or read as slowly as it wants, so that a few projects could otherwise hold all connections of the server.
  */
 import type { MiddlewareHandler } from "hono";
-import { Places } from "../api/places.ts";
+import { ClientLimit } from "../api/client-limit.ts";
 import type { Callers } from "./auth.ts";
 import { whenClosed } from "./connection.ts";
 import type { AppEnv } from "./context.ts";
@@ -15,7 +15,7 @@ export interface OpenRequestsDeps {
 }
 
 export function limitOpenRequests(deps: OpenRequestsDeps): MiddlewareHandler<AppEnv> {
-  const places = new Places({
+  const requests = new ClientLimit({
     total: deps.maxConnections,
     ofProject: deps.maxConnections,
     message: "Too many requests of the project are open. Please try again.",
@@ -24,8 +24,8 @@ export function limitOpenRequests(deps: OpenRequestsDeps): MiddlewareHandler<App
     // The web page reads the API without a connection of its own.
     const hasConnection = c.env.incoming.socket.remoteAddress !== undefined;
     if (deps.callers.anyone !== null || !hasConnection) return next();
-    const place = places.take(c.get("project"));
-    whenClosed(c.env.outgoing, () => place[Symbol.dispose]());
+    const request = requests.acquire(c.get("project"));
+    whenClosed(c.env.outgoing, () => request[Symbol.dispose]());
     return next();
   };
 }

@@ -1,5 +1,5 @@
 /** The route of usage: sums over tokens and money, as JSON or CSV. */
-import type { Places } from "../api/places.ts";
+import type { ClientLimit } from "../api/client-limit.ts";
 import type { UsageRequest, UsageSum } from "../api/usage-report.ts";
 import { dayOf } from "../batch/model-usage.ts";
 import { formatAmount } from "../batch/price.ts";
@@ -25,7 +25,7 @@ const PARAMS = ["group_by", "from", "to", "project", "format"];
 
 export interface UsageRoutesDeps {
   readonly reportUsage: (request: UsageRequest) => Promise<UsageSum[]>;
-  readonly searches: Places;
+  readonly searches: ClientLimit;
   readonly clock: Clock;
 }
 
@@ -33,7 +33,7 @@ export function mountUsage(app: Routes, { reportUsage, searches, clock }: UsageR
   app.get("/v1/usage", async (c) => {
     const format = choiceParam(c, "format", USAGE_FORMATS) ?? "json";
     const request = usageRequest(c, clock.nowMs());
-    using _search = searches.take(c.get("project"));
+    using _search = searches.acquire(c.get("project"));
     const sums = maySee(c, request) ? await reportUsage(request) : [];
     const rows = sums.map(presentSum);
     const text = await countedAnswer(c, async (count) => {

@@ -24,7 +24,7 @@ import { Models } from "../api/models.ts";
 import { Projects } from "../api/projects.ts";
 import { Results } from "../api/results.ts";
 import { Runs, runRecordOf } from "../api/runs.ts";
-import { searchPlaces } from "../api/searches.ts";
+import { searchLimit } from "../api/searches.ts";
 import { Tables } from "../api/tables.ts";
 import { Uploads } from "../api/uploads.ts";
 import { reportUsage } from "../api/usage-report.ts";
@@ -262,7 +262,7 @@ export function appDeps(
       files,
       clock,
       locations: parts.locations,
-      places: results.places,
+      readers: results.readers,
       maxFileBytes: sizes.maxFileBytes,
     }),
     runs: new Runs({ store, batches, costsFor }),
@@ -272,7 +272,7 @@ export function appDeps(
     findCourse: courseFinder({ batches, store, nowMs: () => fleet.nowMs }),
     batchLines: new BatchLines({
       batches,
-      places: results.places,
+      readers: results.readers,
       readLinePage: (...asked) => engine.readLinePage(...asked),
       passedLines: (batch, query) => engine.passedLines(batch, query),
     }),
@@ -289,7 +289,7 @@ export function appDeps(
     requestCounts: store,
     costsFor,
     reportUsage: (request) => reportUsage(store, request),
-    searches: searchPlaces(),
+    searches: searchLimit(),
     callers: access,
     listReplicas: () => engine.view.replicas(),
     reach: reachOf(configNow()),

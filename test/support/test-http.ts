@@ -21,7 +21,7 @@ import { Models } from "../../src/api/models.ts";
 import { Projects } from "../../src/api/projects.ts";
 import { Results } from "../../src/api/results.ts";
 import { Runs } from "../../src/api/runs.ts";
-import { searchPlaces } from "../../src/api/searches.ts";
+import { searchLimit } from "../../src/api/searches.ts";
 import { Tables } from "../../src/api/tables.ts";
 import { Uploads } from "../../src/api/uploads.ts";
 import { reportUsage } from "../../src/api/usage-report.ts";
@@ -182,7 +182,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
       files,
       clock,
       locations: { find: () => null },
-      places: results.places,
+      readers: results.readers,
       maxFileBytes: sizes.maxFileBytes,
     }),
     runs: new Runs({ store, batches, costsFor: async () => new Map() }),
@@ -204,7 +204,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     findCourse: courseFinder({ batches, store, nowMs: () => clock.nowMs() }),
     batchLines: new BatchLines({
       batches,
-      places: results.places,
+      readers: results.readers,
       readLinePage: (batch, query, reserve) =>
         readLinePage(batch, query, { store, blobs, reserve }),
       passedLines: (batch, query) => passedLines(batch, query, { store, blobs }),
@@ -232,7 +232,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     maxLineBytes: () => 33_554_432,
     costsFor: async () => new Map(),
     reportUsage: (request) => reportUsage(store, request),
-    searches: searchPlaces(),
+    searches: searchLimit(),
     forecastsFor: async (batches) => {
       const forecasts = batches.map(({ id }) => [id, options.forecast?.() ?? null] as const);
       return new Map(forecasts.flatMap(([id, each]) => (each === null ? [] : [[id, each]])));

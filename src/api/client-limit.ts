@@ -9,19 +9,19 @@ import { PublicError } from "../errors.ts";
 
 const RETRY_MS = 1_000;
 
-interface PlaceLimits {
+interface Limits {
   readonly total: number;
   readonly ofProject: number;
-  /** The message for a client that finds no place. */
+  /** The message for a client that has to come back. */
   readonly message: string;
 }
 
-export class Places {
-  readonly #limits: PlaceLimits;
+export class ClientLimit {
+  readonly #limits: Limits;
   readonly #counts = new Map<string, number>();
   #total = 0;
 
-  constructor(limits: PlaceLimits) {
+  constructor(limits: Limits) {
     this.#limits = limits;
   }
 
@@ -29,8 +29,8 @@ export class Places {
     return new PublicError(error, this.#limits.message, { retryAfterMs: RETRY_MS });
   }
 
-  /** Takes a place until the returned object is disposed of. */
-  take(project: string): Disposable {
+  /** Counts a client of the project until the returned object is disposed of. Throws when there are too many. */
+  acquire(project: string): Disposable {
     const counts = this.#counts;
     const own = counts.get(project) ?? 0;
     const free = this.#limits.total - this.#total;
