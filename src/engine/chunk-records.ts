@@ -16,9 +16,9 @@ export interface Row {
   /** The row, or the beginning of one that has a `rest`. */
   readonly bytes: Buffer;
   /** The place of the rest of a long row, which was left in the journal. */
-  readonly rest?: BlobPlace;
+  readonly rest?: RowPlace;
   /** The place in the journal; left out for a line without a record. */
-  readonly place?: BlobPlace;
+  readonly place?: RowPlace;
   /** Whether the line was not sent, because its body came before. */
   readonly isDuplicate?: true;
   /** The names in the journal; null or left out where it has none, or where the row is not from it. */
@@ -26,7 +26,7 @@ export interface Row {
 }
 
 /** A run of bytes in a blob. */
-export interface BlobPlace extends ByteRange {
+export interface RowPlace extends ByteRange {
   readonly blobKey: string;
 }
 
@@ -114,7 +114,7 @@ export class ChunkRecords {
 }
 
 const NOTHING = Buffer.alloc(0);
-const placeOf = ({ segment: { blobKey }, start, end }: IndexedRecord): BlobPlace => ({
+const placeOf = ({ segment: { blobKey }, start, end }: IndexedRecord): RowPlace => ({
   blobKey,
   start,
   end,

@@ -17,7 +17,7 @@ import {
 import { isFinal } from "../batch/status.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
 import type { Store } from "../store/store.ts";
-import type { BlobPlace, Row } from "./chunk-records.ts";
+import type { Row, RowPlace } from "./chunk-records.ts";
 import { JournalOver, type JournalWindow, journalWindows } from "./journal-windows.ts";
 import { Merge, NO_SUCH_BLOB } from "./merge.ts";
 import { keptKind, readableKeptRows } from "./merged-lines.ts";
@@ -59,8 +59,8 @@ export async function* passedLines(
 
 /** Yields the bytes of a row. Asks where it is now if its blob is gone, as a journal is once the batch has ended. */
 async function* piecesOf(
-  place: BlobPlace,
-  placeNow: () => Promise<BlobPlace | null>,
+  place: RowPlace,
+  placeNow: () => Promise<RowPlace | null>,
   blobs: BlobReader,
 ): AsyncGenerator<Buffer> {
   let hasBegun = false;
@@ -78,7 +78,7 @@ async function* piecesOf(
 }
 
 /** Opens the blob with the first piece. */
-async function* piecesAt({ blobKey, start, end }: BlobPlace, blobs: BlobReader) {
+async function* piecesAt({ blobKey, start, end }: RowPlace, blobs: BlobReader) {
   yield* blobs.read(blobKey, { start, end }) as AsyncIterable<Buffer>;
 }
 
@@ -87,7 +87,7 @@ async function placeInFile(
   batch: Batch,
   { kind, number }: { readonly kind: ResultKind; readonly number: number },
   deps: FinishedLinesDeps,
-): Promise<BlobPlace | null> {
+): Promise<RowPlace | null> {
   const found = await deps.store.findBatch(batch);
   if (found === null || !isFinal(found.status)) return null;
   // Every row is longer than that, so each comes as its place.

@@ -12,8 +12,8 @@ import { purgeProjects } from "./purging.ts";
 import { endQuotaPauses, type QuotaPausesDeps } from "./quota-pauses.ts";
 import {
   ORPHAN_SWEEP_EVERY_MS,
+  type SweepCursors,
   type SweeperDeps,
-  type SweepPlaces,
   sweep,
   sweepOrphans,
 } from "./sweeper.ts";
@@ -51,9 +51,9 @@ export function startHousekeeping(
     await expireDue(expiryDeps);
     await endQuotaPauses(deps, { nowMs: fleet.nowMs, isDraining });
   });
-  const places: SweepPlaces = {};
-  keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(sweeping, places));
-  keepHouse("purge", pollEveryMs, () => purgeProjects(deletedProjects(), sweeping, places));
+  const cursors: SweepCursors = {};
+  keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(sweeping, cursors));
+  keepHouse("purge", pollEveryMs, () => purgeProjects(deletedProjects(), sweeping, cursors));
   keepHouse("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(sweeping));
   fleet.onDuty(() => {
     forecaster.forget();

@@ -8,12 +8,12 @@ import { lineNumberOf } from "../batch/outcome.ts";
 import { LineSplitter } from "../batch/split.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
 import { timeForMore } from "../resources/time-slice.ts";
-import type { BlobPlace } from "./chunk-records.ts";
+import type { RowPlace } from "./chunk-records.ts";
 
 export interface PlacedLine {
   readonly number: number;
   /** The row, newline included; for a row that is longer than asked for, its place without its last brace and newline. */
-  readonly row: Buffer | BlobPlace;
+  readonly row: Buffer | RowPlace;
 }
 
 /** No row is longer than a journal record. */

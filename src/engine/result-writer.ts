@@ -10,7 +10,7 @@ import { PassThrough } from "node:stream";
 import type { FileId, StoredFile } from "../batch/batch.ts";
 import type { BlobReader, Blobs } from "../blobs/blobs.ts";
 import { piecesOf, timeForMore } from "../resources/time-slice.ts";
-import type { BlobPlace } from "./chunk-records.ts";
+import type { RowPlace } from "./chunk-records.ts";
 import { NotWritten } from "./failure.ts";
 
 export interface WrittenBlob {
@@ -46,7 +46,7 @@ export class ResultWriter {
   }
 
   /** Writes bytes of another blob, without ever holding all of them. */
-  async copy(blobs: BlobReader, { blobKey, ...range }: BlobPlace): Promise<void> {
+  async copy(blobs: BlobReader, { blobKey, ...range }: RowPlace): Promise<void> {
     for await (const piece of blobs.read(blobKey, range) as AsyncIterable<Buffer>) {
       await this.write(piece);
     }

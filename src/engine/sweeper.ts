@@ -38,7 +38,7 @@ export const ORPHAN_SWEEP_EVERY_MS = 60 * 60 * 1000;
  * The last thing of each kind that could not be removed. The next page begins behind it, so that things that nothing removes,
  * as in a bucket that refuses it, do not keep those behind them. After the last page it begins anew.
  */
-export interface SweepPlaces {
+export interface SweepCursors {
   deleted?: BatchId;
   journals?: BatchId;
   files?: FileId;
@@ -46,71 +46,71 @@ export interface SweepPlaces {
 }
 
 /** Clears one page of finished data of each kind; returns true when there may be more that can be removed. */
-export async function sweep(deps: SweeperDeps, places: SweepPlaces): Promise<boolean> {
+export async function sweep(deps: SweeperDeps, cursors: SweepCursors): Promise<boolean> {
   await deps.store.forgetIdempotencyKeys();
   await deps.store.forgetTombstones();
   await deps.store.forgetUploads();
   const haveMore = [
     (await deps.store.settleOverlookedDeliveries(PAGE)) === PAGE,
-    await sweepDeleted(deps, places),
-    await sweepJournals(deps, places),
-    await sweepFiles(deps, places),
-    await sweepParts(deps, places),
+    await sweepDeleted(deps, cursors),
+    await sweepJournals(deps, cursors),
+    await sweepFiles(deps, cursors),
+    await sweepParts(deps, cursors),
     (await sweepRevoked(deps)) === PAGE,
   ];
   return haveMore.includes(true);
 }
 
-/** Sets the place of a kind after a page of it. A page of which nothing went is not followed at once: the next may be the same. */
-function passOn<Kind extends keyof SweepPlaces>(
-  places: SweepPlaces,
+/** Sets the cursor of a kind after a page of it. A page of which nothing went is not followed at once: the next may be the same. */
+function advance<Kind extends keyof SweepCursors>(
+  cursors: SweepCursors,
   kind: Kind,
-  { page, removed }: { page: readonly SweepPlaces[Kind][]; removed: ReadonlySet<unknown> },
+  { page, removed }: { page: readonly SweepCursors[Kind][]; removed: ReadonlySet<unknown> },
 ): boolean {
   const isFull = page.length === PAGE;
   const last = page.findLast((thing) => !removed.has(thing));
-  if (!isFull) delete places[kind];
-  else if (last !== undefined) places[kind] = last;
+  if (!isFull) delete cursors[kind];
+  else if (last !== undefined) cursors[kind] = last;
   return isFull && removed.size > 0;
 }
 
-async function sweepJournals(deps: SweeperDeps, places: SweepPlaces): Promise<boolean> {
+async function sweepJournals(deps: SweeperDeps, cursors: SweepCursors): Promise<boolean> {
   const { store, blobs, log } = deps;
-  const page = await store.listBatchesToTidy(PAGE, places.journals);
+  const page = await store.listBatchesToTidy(PAGE, cursors.journals);
   const removed = await removeEach(page, deps, async (batchId) => {
     await blobs.deleteAll(journalPrefix(batchId));
     await store.forgetChunks(batchId);
     log.debug({ batch: batchId }, "journal.removed");
   });
-  return passOn(places, "journals", { page, removed });
+  return advance(cursors, "journals", { page, removed });
 }
 
 /** Removes deleted batches. */
-async function sweepDeleted(deps: SweeperDeps, places: SweepPlaces): Promise<boolean> {
+async function sweepDeleted(deps: SweeperDeps, cursors: SweepCursors): Promise<boolean> {
   const { store, blobs, log } = deps;
-  const page = await store.listDeletedBatches(PAGE, places.deleted);
+  const page = await store.listDeletedBatches(PAGE, cursors.deleted);
   const removed = await removeEach(page, deps, async (batchId) => {
     await blobs.deleteAll(journalPrefix(batchId));
     await store.forgetBatch(batchId);
     log.debug({ batch: batchId }, "batch.removed");
   });
-  return passOn(places, "deleted", { page, removed });
+  return advance(cursors, "deleted", { page, removed });
 }
 
-async function sweepFiles(deps: SweeperDeps, places: SweepPlaces): Promise<boolean> {
+async function sweepFiles(deps: SweeperDeps, cursors: SweepCursors): Promise<boolean> {
   const { store, log } = deps;
-  const files = await store.listUnusedFiles(PAGE, places.files);
+  const files = await store.listUnusedFiles(PAGE, cursors.files);
   const blobKeys = files.map(({ blobKey }) => blobKey);
   const deletedKeys = await deleteBlobs(blobKeys, deps);
   const deleted = files.filter(({ blobKey }) => deletedKeys.has(blobKey)).map(({ id }) => id);
   const removed = await removeTogether(deleted, deps, (ids) => store.forgetFiles(ids));
   for (const file of removed) log.debug({ file }, "file.removed");
-  return passOn(places, "files", { page: files.map(({ id }) => id), removed });
+  return advance(cursors, "files", { page: files.map(({ id }) => id), removed });
 }
 
-async function sweepParts(deps: SweeperDeps, places: SweepPlaces): Promise<boolean> {
+async function sweepParts(deps: SweeperDeps, cursors: SweepCursors): Promise<boolean> {
   const { store, blobs, log } = deps;
-  const page = await store.listUploadsToTidy(PAGE, places.parts);
+  const page = await store.listUploadsToTidy(PAGE, cursors.parts);
   const removed = await removeEach(page, deps, async (uploadId) => {
     for await (const parts of store.partPages(uploadId)) {
       await blobs.delete(...parts.map(({ blobKey }) => blobKey));
@@ -118,7 +118,7 @@ async function sweepParts(deps: SweeperDeps, places: SweepPlaces): Promise<boole
     await store.forgetParts(uploadId);
     log.debug({ upload: uploadId }, "upload.parts_removed");
   });
-  return passOn(places, "parts", { page, removed });
+  return advance(cursors, "parts", { page, removed });
 }
 
 /** Removes the blobs that vanished writers had declared. */
