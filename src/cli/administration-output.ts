@@ -5,8 +5,8 @@ import { ADMIN_PAGE } from "../contract/key.ts";
 import { PublicError } from "../errors.ts";
 import type { Administration } from "../runtime/administration.ts";
 import type { Page } from "../store/page.ts";
-import { complain, fail, OK } from "../terminal/output.ts";
-import { sayJson, sayTable } from "../terminal/terminal.ts";
+import { sayJson, sayTable } from "../terminal/lines.ts";
+import { complainInLines, fail, OK } from "../terminal/output.ts";
 
 /** Resolves to the exit code. */
 export type AdministrativeAct = (administration: Administration) => Promise<number>;
@@ -66,7 +66,7 @@ export async function sayEach<T>(
 /** Says that a command has made a new database: what was made in a wrong folder would be looked for in vain. */
 export function tellOfNew({ begunIn }: Administration): void {
   if (begunIn === null) return;
-  complain(
+  complainInLines(
     `note: no server has used ${begunIn} yet. The server that is to know of this needs it as its data folder`,
   );
 }

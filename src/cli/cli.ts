@@ -29,9 +29,9 @@ import { checkUpstreams, migrate } from "../runtime/runtime.ts";
 import { ROLES, type Role } from "../runtime/work.ts";
 import { createLog } from "../telemetry/log.ts";
 import { Metrics } from "../telemetry/metrics.ts";
-import { complain, complainAbout, fail, OK, say } from "../terminal/output.ts";
+import { sayJson } from "../terminal/lines.ts";
+import { complainAbout, complainInLines, fail, OK, sayLines } from "../terminal/output.ts";
 import { watchStandardStreams } from "../terminal/standard-streams.ts";
-import { sayJson } from "../terminal/terminal.ts";
 import { version } from "../version.ts";
 import type { AdministrativeAct, ListFlags } from "./administration-output.ts";
 import { addKeyCommands } from "./keys.ts";
@@ -206,8 +206,8 @@ async function printOpenApi(): Promise<void> {
 type ConfigAct = (config: Config, warnings: readonly string[]) => Promise<number>;
 
 async function printConfig(config: Config, warnings: readonly string[]): Promise<number> {
-  say(printableConfig(config));
-  for (const warning of await warningsOf(config, warnings)) complain(`warning: ${warning}`);
+  sayLines(printableConfig(config));
+  for (const warning of await warningsOf(config, warnings)) complainInLines(`warning: ${warning}`);
   return OK;
 }
 
@@ -234,14 +234,16 @@ async function moveTo({ config, dataDir, ...target }: MoveFlags): Promise<number
   const [from, to] = [loadConfig(source), loadTarget(target)];
   if (!from.ok) return complainAbout(from.problems);
   if (!to.ok) return complainAbout(to.problems);
-  const warn = (line: string) => complain(`warning: ${line}`);
-  const problem = await migrateTo(from.config, to.config, { clock: systemClock, say, warn }).catch(
-    (error: unknown) => {
-      const failure = systemFailure(error);
-      if (failure === null) throw error;
-      return `${failure}; run the same command again to go on`;
-    },
-  );
+  const warn = (line: string) => complainInLines(`warning: ${line}`);
+  const problem = await migrateTo(from.config, to.config, {
+    clock: systemClock,
+    say: sayLines,
+    warn,
+  }).catch((error: unknown) => {
+    const failure = systemFailure(error);
+    if (failure === null) throw error;
+    return `${failure}; run the same command again to go on`;
+  });
   return problem === null ? OK : fail(problem);
 }
 
@@ -249,6 +251,8 @@ async function migrateDatabase(config: Config): Promise<number> {
   const problem = await migrate(config, systemClock);
   if (problem !== null) return fail(problem);
   const { database_url: url, data_dir: dir } = config;
-  say(`the database ${url === undefined ? `in ${resolve(dir)}` : "on PostgreSQL"} is up to date`);
+  sayLines(
+    `the database ${url === undefined ? `in ${resolve(dir)}` : "on PostgreSQL"} is up to date`,
+  );
   return OK;
 }

@@ -10,7 +10,7 @@ import { DEFAULT_SCOPES, SCOPES } from "../contract/scope.ts";
 import { presentKey } from "../http/present.ts";
 import type { Administration } from "../runtime/administration.ts";
 import type { StoredKey } from "../store/keys.ts";
-import { complain, FAILED, say } from "../terminal/output.ts";
+import { complainInLines, FAILED, sayLines } from "../terminal/output.ts";
 import {
   type Commands,
   dateOf,
@@ -59,7 +59,7 @@ async function create(flags: CreateFlags, opened: Administration): Promise<numbe
     ...(asked.error?.issues ?? []).map(({ path, message }) => `--${String(path[0])}: ${message}`),
     ...(lifetime.error?.issues ?? []).map(({ message }) => `--expires-in: ${message}`),
   ];
-  for (const issue of new Set(issues)) complain(issue);
+  for (const issue of new Set(issues)) complainInLines(issue);
   if (!asked.success || !lifetime.success) return FAILED;
   return reporting(async () => {
     const { key, text } = await keys.create({
@@ -68,8 +68,8 @@ async function create(flags: CreateFlags, opened: Administration): Promise<numbe
       scopes: asked.data.scopes,
       expiresAtMs: lifetime.data === undefined ? null : clock.nowMs() + lifetime.data * 1000,
     });
-    say(text);
-    complain(`made ${summaryOf(key)}. The key above is shown only now.`);
+    sayLines(text);
+    complainInLines(`made ${summaryOf(key)}. The key above is shown only now.`);
     tellOfNew(opened);
   });
 }
@@ -99,5 +99,5 @@ const rowOf = ({ id, name, project, scopes, expiresAtMs, lastUsedAtMs }: StoredK
 const revoke = (id: string, { keys }: Administration): Promise<number> =>
   reporting(async () => {
     const revoked = await keys.revoke(id as UntrustedId<"key">);
-    say(`revoked ${revoked}; every server refuses it within five seconds`);
+    sayLines(`revoked ${revoked}; every server refuses it within five seconds`);
   });

@@ -9,7 +9,7 @@ import { PutProject } from "../contract/project.ts";
 import { presentProject } from "../http/present.ts";
 import type { Administration } from "../runtime/administration.ts";
 import type { StoredProject } from "../store/projects.ts";
-import { complain, FAILED, say } from "../terminal/output.ts";
+import { complainInLines, FAILED, sayLines } from "../terminal/output.ts";
 import {
   type Commands,
   dateOf,
@@ -76,13 +76,13 @@ async function put(name: string, flags: CreateFlags, opened: Administration): Pr
   // The schema of the configuration knows units, and the schema of the API the lengths of names.
   const settings = asked.success ? PutProject.safeParse(asked.data) : null;
   for (const issue of (settings ?? asked).error?.issues ?? []) {
-    for (const problem of describeIssue(issue, ProjectEntry)) complain(problem);
+    for (const problem of describeIssue(issue, ProjectEntry)) complainInLines(problem);
   }
   if (settings?.data === undefined) return FAILED;
   const { name: project, ...rules } = settings.data;
   return reporting(async () => {
     await projects.put(project, rules);
-    say(`made ${project}; every server follows its rules within five seconds`);
+    sayLines(`made ${project}; every server follows its rules within five seconds`);
     tellOfNew(opened);
   });
 }
@@ -120,5 +120,5 @@ const remove = (name: string, { projects, purge, clock }: Administration): Promi
     for (let left = await purge(name); left > 0; left = await purge(name)) {
       await sleep(clock, LOOK_EVERY_MS);
     }
-    say(`deleted ${name} and all its data`);
+    sayLines(`deleted ${name} and all its data`);
   });

@@ -19,7 +19,7 @@ import { type Runtime, startRuntime } from "../runtime/runtime.ts";
 import type { Role } from "../runtime/work.ts";
 import { createRedactedLog, type Log } from "../telemetry/log.ts";
 import { Metrics } from "../telemetry/metrics.ts";
-import { complain, complainAbout, FAILED, fail, say } from "../terminal/output.ts";
+import { complainAbout, complainInLines, FAILED, fail, sayLines } from "../terminal/output.ts";
 import { neverWaitForTerminals } from "../terminal/standard-streams.ts";
 import { version } from "../version.ts";
 import { nextSignal, startUntil, stop } from "./stop.ts";
@@ -52,11 +52,11 @@ export async function serve(flags: Overrides, role: Role): Promise<number> {
   const { runtime } = started;
   nudgeOthers = () => runtime.nudgeToReload();
   for (const warning of [...configWarnings(config, role), ...warnings]) {
-    complain(`warning: ${warning}`);
+    complainInLines(`warning: ${warning}`);
   }
   logStart(log, { url: runtime.url, config, role });
   collectStartupGarbage();
-  say(`batchd listening on ${runtime.url}`);
+  sayLines(`batchd listening on ${runtime.url}`);
   if (process.stdout.isTTY) greet(runtime.url, config, role);
   // The start does not wait for the answers: an upstream that is down must not delay it.
   void warnOfUpstreams(runtime, log);
@@ -104,7 +104,7 @@ function logStart(
 async function warnOfUpstreams(runtime: Runtime, log: Log): Promise<void> {
   const warnings = await runtime.checkUpstreams();
   for (const warning of warnings) log.warn({ warning }, "config.warning");
-  if (process.stdout.isTTY) say(upstreamState(warnings));
+  if (process.stdout.isTTY) sayLines(upstreamState(warnings));
 }
 
 const refuseRole = (role: Role): number =>
@@ -117,10 +117,12 @@ function greet(url: string, config: Config, role: Role): void {
   const { data_dir: dir, database_url: database, storage, upstreams } = config;
   const files = storage.type === "s3" ? storageText(config) : resolve(dir);
   const named = upstreams.map(({ name, base_url }) => `${name} (${new URL(base_url).origin})`);
-  if (role !== "worker") say(`  page       ${url}/`);
-  say(`  data       ${files}${database === undefined ? "" : ", facts in PostgreSQL"}`);
-  say(`  upstreams  ${named.join(", ") || "none: --upstream http://localhost:8000/v1 names one"}`);
-  say("  stop with Ctrl-C");
+  if (role !== "worker") sayLines(`  page       ${url}/`);
+  sayLines(`  data       ${files}${database === undefined ? "" : ", facts in PostgreSQL"}`);
+  sayLines(
+    `  upstreams  ${named.join(", ") || "none: --upstream http://localhost:8000/v1 names one"}`,
+  );
+  sayLines("  stop with Ctrl-C");
 }
 
 /** Each warning is a line of the log. */

@@ -4,7 +4,7 @@ import { createInterface } from "node:readline/promises";
 import { isFinal } from "../batch/status.ts";
 import type { ResultFormat } from "../contract/results.ts";
 import { printable } from "../printable.ts";
-import { complain, note, say, sayJson, sayTable } from "../terminal/terminal.ts";
+import { complain, note, say, sayJson, sayTable } from "../terminal/lines.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { assertReadable, assertWritable, isFileName } from "./output.ts";

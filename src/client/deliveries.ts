@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { sleep } from "../clock.ts";
 import type { DeliveryFormat, DeliveryObject } from "../contract/delivery.ts";
 import { printable } from "../printable.ts";
-import { complain, note, say, sayJson, sayTable } from "../terminal/terminal.ts";
+import { complain, note, say, sayJson, sayTable } from "../terminal/lines.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { isPassing, LOOK_TIMEOUT_MS } from "./server.ts";

@@ -6,7 +6,7 @@ import { Readable } from "node:stream";
 import type { ReadableStream } from "node:stream/web";
 import { APIError } from "openai";
 import { type Clock, sleep } from "../clock.ts";
-import { complain } from "../terminal/terminal.ts";
+import { complain } from "../terminal/lines.ts";
 import { CommandFailure } from "./failure.ts";
 import { isPassing, type Server } from "./server.ts";
 import { bytes, duration } from "./words.ts";

@@ -8,7 +8,7 @@ import { amountOf, costOf, formatAmount, type PriceRule } from "../batch/price.t
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import { answerTokensOf } from "../batch/token-estimate.ts";
 import { priceRules } from "../config/prices.ts";
-import { note, sayJson, sayTable } from "../terminal/terminal.ts";
+import { note, sayJson, sayTable } from "../terminal/lines.ts";
 import { fileContent, isPacked } from "./content.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";

@@ -1,7 +1,7 @@
 /** The commands on the files that a server has. */
 
 import { printable } from "../printable.ts";
-import { note, say, sayJson, sayTable } from "../terminal/terminal.ts";
+import { note, say, sayJson, sayTable } from "../terminal/lines.ts";
 import { confirm } from "./batches.ts";
 import { contentOf } from "./download.ts";
 import { EXIT } from "./exit-codes.ts";

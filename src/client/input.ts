@@ -11,7 +11,7 @@ import { pipeline } from "node:stream/promises";
 import { parseLine, textOf } from "../batch/line.ts";
 import { LineSplitter } from "../batch/split.ts";
 import { BATCH_ENDPOINTS, type BatchEndpoint } from "../contract/batch.ts";
-import { note } from "../terminal/terminal.ts";
+import { note } from "../terminal/lines.ts";
 import { contentOf, fileContent } from "./content.ts";
 import { CommandFailure, cannotRead } from "./failure.ts";
 

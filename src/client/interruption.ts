@@ -1,6 +1,7 @@
 /** Ends a command before its work is done: by a failure in words, by Ctrl-C, or because its reader has left. */
+
+import { complain } from "../terminal/lines.ts";
 import { isReaderGone } from "../terminal/standard-streams.ts";
-import { complain } from "../terminal/terminal.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 

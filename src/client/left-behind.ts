@@ -1,7 +1,7 @@
 /** What a command leaves at a server that has made no batch, or another one than the user wants. */
 import { APIError } from "openai";
 import { printable } from "../printable.ts";
-import { complain, note } from "../terminal/terminal.ts";
+import { complain, note } from "../terminal/lines.ts";
 import { CommandFailure } from "./failure.ts";
 import type { Server } from "./server.ts";
 

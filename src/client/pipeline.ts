@@ -12,7 +12,7 @@ import { APIError } from "openai";
 import { isFinal } from "../batch/status.ts";
 import { type Pipeline, type PipelineStep, parsePipeline } from "../config/pipeline.ts";
 import { printable } from "../printable.ts";
-import { complain, note, say, sayJson } from "../terminal/terminal.ts";
+import { complain, note, say, sayJson } from "../terminal/lines.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure, cannotRead } from "./failure.ts";
 import { digestOf, type InputFile, openInput } from "./input.ts";

@@ -5,7 +5,8 @@
 import { MultiBar, Presets, type SingleBar } from "cli-progress";
 import type { Clock } from "../clock.ts";
 import { printable } from "../printable.ts";
-import { canMove, isInForeground, note, onStops } from "../terminal/terminal.ts";
+import { note } from "../terminal/lines.ts";
+import { canRedraw, isInForeground, onStops } from "../terminal/terminal.ts";
 import type { View } from "./follow.ts";
 import { costOf, progressOf, type ShownBatch, statusText, whyItWaits } from "./shown-batch.ts";
 import { count, duration, rate } from "./words.ts";
@@ -22,7 +23,7 @@ const USUAL_COLUMNS = 80;
 type WhyItWaits = (batch: ShownBatch) => string | null;
 
 export const openView = (clock: Clock, why: WhyItWaits = whyItWaits): View =>
-  canMove() ? new BarView(clock, why) : new PlainView(clock, why);
+  canRedraw() ? new BarView(clock, why) : new PlainView(clock, why);
 
 /** A view for machines: it shows nothing but each state that differs from the one before. */
 export const jsonView = (write: (batch: ShownBatch) => void): View => {

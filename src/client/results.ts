@@ -7,7 +7,7 @@ import type { Clock } from "../clock.ts";
 import type { ResultFormat, TableFormat } from "../contract/results.ts";
 import { NotAResultRow } from "../formats/result-row.ts";
 import { printable } from "../printable.ts";
-import { complain, note } from "../terminal/terminal.ts";
+import { complain, note } from "../terminal/lines.ts";
 import { contentOf } from "./download.ts";
 import { CommandFailure } from "./failure.ts";
 import { errorsPathOf, isFileName, writeOutput } from "./output.ts";

@@ -1,7 +1,7 @@
 /** Gives each command of a client its session: the server, the time, and the signal of Ctrl-C. */
 import { type Clock, systemClock } from "../clock.ts";
 import { findServer, type ServerFlags } from "../config/client.ts";
-import { complain } from "../terminal/terminal.ts";
+import { complain } from "../terminal/lines.ts";
 import { EXIT } from "./exit-codes.ts";
 import { explained, interruption } from "./interruption.ts";
 import { Server } from "./server.ts";

@@ -2,7 +2,7 @@
 import { isFinal } from "../batch/status.ts";
 import { type BatchObject, MAX_LISTED_FAULTS } from "../contract/batch.ts";
 import { printable } from "../printable.ts";
-import { say, styled } from "../terminal/terminal.ts";
+import { say, styled } from "../terminal/lines.ts";
 import { count, date, lines } from "./words.ts";
 
 type Extension = BatchObject["x_batchd"];

@@ -7,7 +7,8 @@ import { openAsBlob } from "node:fs";
 import { basename } from "node:path";
 import { APIError, type OpenAI } from "openai";
 import { PART_MAX_BYTES } from "../contract/upload.ts";
-import { canMove, note } from "../terminal/terminal.ts";
+import { note } from "../terminal/lines.ts";
+import { canRedraw } from "../terminal/terminal.ts";
 import type { InputFile } from "./input.ts";
 import { sendFile } from "./sent-file.ts";
 import { type Server, TIMEOUT_MS } from "./server.ts";
@@ -95,7 +96,7 @@ async function uploadInParts(
         openai.post<{ readonly id: string }>(parts, { ...sent, timeout }),
       );
       part_ids.push(id);
-      if (canMove()) note(`uploaded ${bytes(end)} of ${bytes(content.size)}`);
+      if (canRedraw()) note(`uploaded ${bytes(end)} of ${bytes(content.size)}`);
     }
     const completed = await complete(openai.uploads, { id: upload.id, part_ids, signal });
     return completed.file as ShownFile;

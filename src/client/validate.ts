@@ -8,7 +8,7 @@ import { fileLimits } from "../config/file-limits.ts";
 import { isServed } from "../config/upstreams.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
 import { printable } from "../printable.ts";
-import { note, say, sayJson } from "../terminal/terminal.ts";
+import { note, say, sayJson } from "../terminal/lines.ts";
 import { EXIT } from "./exit-codes.ts";
 import { endpointOf, openInput } from "./input.ts";
 import { configOf, type OfflineFlags, offline, readLines } from "./offline.ts";

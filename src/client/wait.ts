@@ -2,7 +2,7 @@
 import { isFinal } from "../batch/status.ts";
 import type { ResultFormat } from "../contract/results.ts";
 import { printable } from "../printable.ts";
-import { note, sayJson } from "../terminal/terminal.ts";
+import { note, sayJson } from "../terminal/lines.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { follow } from "./follow.ts";

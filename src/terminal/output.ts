@@ -4,15 +4,20 @@ import { printableLines } from "../printable.ts";
 export const OK = 0;
 export const FAILED = 1;
 
-/** Writes a line of output. A terminal must not obey what a configuration or a name has in it; a pipe gets it as it is. */
-export const say = (line: string) =>
+/**
+ * Writes one or more lines of output. A terminal must not obey what a configuration or a name has in them; a pipe gets them as
+ * they are.
+ */
+export const sayLines = (line: string) =>
   process.stdout.write(`${process.stdout.isTTY ? printableLines(line) : line}\n`);
 
-export const complain = (line: string) => process.stderr.write(`batchd: ${printableLines(line)}\n`);
+/** Writes why a command has failed; it may have several lines. */
+export const complainInLines = (line: string) =>
+  process.stderr.write(`batchd: ${printableLines(line)}\n`);
 
 /** Prints why a command has failed; returns the exit code. */
 export function fail(problem: string): number {
-  complain(problem);
+  complainInLines(problem);
   return FAILED;
 }
 
@@ -20,9 +25,9 @@ export function fail(problem: string): number {
 export function complainAbout(problems: readonly string[]): number {
   const [first] = problems;
   if (problems.length === 1) {
-    complain(`the configuration has a problem: ${first}`);
+    complainInLines(`the configuration has a problem: ${first}`);
   } else {
-    complain(`the configuration has ${problems.length} problems:`);
+    complainInLines(`the configuration has ${problems.length} problems:`);
     for (const problem of problems) process.stderr.write(`  - ${printableLines(problem)}\n`);
   }
   return FAILED;

@@ -4,7 +4,7 @@
  * output that is lost although its reader wants it is a failure of the command.
  */
 import { fstatSync, writeSync } from "node:fs";
-import { complain, FAILED } from "./output.ts";
+import { complainInLines, FAILED } from "./output.ts";
 
 /** The codes of a write after the reader has left. */
 const READER_GONE: readonly unknown[] = ["EPIPE", "ERR_STREAM_DESTROYED"];
@@ -32,7 +32,7 @@ export function watchStandardStreams(): StandardStreams {
   const finish = async (exitCode: number) => {
     await written(stdout);
     // A command that has failed has said why.
-    if (lost !== null && exitCode !== FAILED) complain(cannotWrite(lost));
+    if (lost !== null && exitCode !== FAILED) complainInLines(cannotWrite(lost));
     await written(stderr);
     return lost === null ? exitCode : FAILED;
   };

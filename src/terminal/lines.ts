@@ -1,0 +1,43 @@
+/**
+ * Writes lines for people. Names of files, ids, answers and messages of a server are hostile text: a terminal would obey the
+ * escape sequences in them. `say` and `note` write a line as it is, because it may have colours, so their caller passes
+ * everything that others wrote through `printable`. The other functions do so themselves.
+ */
+import { styleText } from "node:util";
+import { printable } from "../printable.ts";
+
+type Style = Parameters<typeof styleText>[0];
+
+/** Colours printable text. `styleText` leaves the colour out where the stream is no terminal, or NO_COLOR is set. */
+export const styled = (style: Style, text: string, stream: NodeJS.WriteStream = process.stdout) =>
+  styleText(style, text, { stream });
+
+/** Writes one line of output. */
+export const say = (line: string) => void process.stdout.write(`${line}\n`);
+
+/** Writes one line for people beside the output. */
+export const note = (line: string) => void process.stderr.write(`${line}\n`);
+
+/** Writes why a command has failed, as one line. */
+export const complain = (line: string) => note(`batchd: ${printable(line)}`);
+
+/** Writes an object as one line of JSON. */
+export function sayJson(value: unknown): void {
+  const json = JSON.stringify(value);
+  say(process.stdout.isTTY ? printable(json) : json);
+}
+
+/** A longer cell makes its own row wider, and not all others. The longest ids, those of deliveries, have 41 characters. */
+const MAX_COLUMN_WIDTH = 48;
+
+/** Writes rows in columns. The last column may have any text, because nothing stands behind it. */
+export function sayTable(head: readonly string[], rows: readonly (readonly string[])[]): void {
+  const all = [head, ...rows].map((row) => row.map(printable));
+  const widthOf = (cell = "") => (cell.length > MAX_COLUMN_WIDTH ? 0 : cell.length);
+  const widths = head.map((_, i) => Math.max(...all.map((row) => widthOf(row[i]))));
+  for (const [at, row] of all.entries()) {
+    const line = row.map((cell, i) => (i === row.length - 1 ? cell : cell.padEnd(widths[i] ?? 0)));
+    const text = line.join("  ").trimEnd();
+    say(at === 0 ? styled("bold", text) : text);
+  }
+}
