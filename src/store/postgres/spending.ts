@@ -20,7 +20,14 @@ import {
   type ReservedRow,
   type SpendingQuotas,
 } from "../spending.ts";
-import { isPausedByQuota, mayExpire, maySend } from "./conditions.ts";
+import {
+  isPausedByQuota,
+  isReservationInForce,
+  isReserved,
+  isUsageOf,
+  mayExpire,
+  maySend,
+} from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, asc, eq, type SQL, sql } from "./drizzle.ts";
 import { isHeldChunk } from "./leases.ts";
@@ -118,8 +125,7 @@ async function usedBy(db: Db, project: string, quotas: SpendingQuotas, now: SQL)
   const { rows } = await db.execute<{ now: string }>(sql`select ${now} as now`);
   const today = dayOf(Number(rows[0]?.now));
   const { tokensPerDay, costPerMonth } = quotas;
-  const month = monthOf(today);
-  const isOfMonth = sql`project = ${project} and day between ${`${month}-01`} and ${`${month}-31`}`;
+  const isOfMonth = isUsageOf(project, monthOf(today));
   return {
     tokensToday: tokensPerDay === null ? 0 : await tokensOf(db, project, today),
     ofMonth: costPerMonth === null ? [] : await sumsOf(db, usageSums, isOfMonth),
@@ -171,16 +177,9 @@ async function takeLateLeases(
     where chunks.batch_id = late.batch_id and chunks.number = late.number`);
 }
 
-/** A reservation ends with the lease of its worker. */
-const isReserved = sql.raw(
-  `chunks.batch_id = reservations.batch_id and chunks.number = reservations.chunk_number
-    and chunks.lease_epoch = reservations.epoch and chunks.lease_owner is not null`,
-);
-const isInForce = sql`exists (select 1 from chunks where ${isReserved})`;
-
 async function reservedBy(db: Db, project: string): Promise<ReservedRow[]> {
   const isOfProject = eq(reservations.project, project);
-  await db.delete(reservations).where(and(isOfProject, sql`not ${isInForce}`));
+  await db.delete(reservations).where(and(isOfProject, sql`not ${isReservationInForce}`));
   return db.select().from(reservations).where(isOfProject);
 }
 

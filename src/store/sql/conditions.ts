@@ -65,6 +65,22 @@ export const isDueDelivery = sql.raw("next_attempt_at_ms is not null");
 export const waitsForItsBatch = sql`${isOpenDelivery} and next_attempt_at_ms is null`;
 export const isKeyInProgress = sql.raw("answer is null");
 
+/** The source of the row `waiting` sends no lines any more. Only a batch of the same project is a source. */
+export const sourceHasEnded = sql`not exists (
+  select 1 from batches as source
+  where source.id = waiting.source_batch_id and source.project = waiting.project
+    and ${isOpenBatch} and ${isListed})`;
+
+/** The chunk has the reservation, which ends with the lease of its worker. */
+export const isReserved = sql.raw(
+  `chunks.batch_id = reservations.batch_id and chunks.number = reservations.chunk_number
+    and chunks.lease_epoch = reservations.epoch and chunks.lease_owner is not null`,
+);
+export const isReservationInForce = sql`exists (select 1 from chunks where ${isReserved})`;
+/** Matches the usage of a project in a month such as `2026-01`. */
+export const isUsageOf = (project: string, month: string): SQL =>
+  sql`project = ${project} and day between ${`${month}-01`} and ${`${month}-31`}`;
+
 export const isKnownStatus = statusIn(...BATCH_STATUSES);
 export const isKnownStopReason = sql`stop_reason is null or stop_reason in ${listed(STOP_REASONS)}`;
 export const finalStatusHasFinalTime = sql.join(

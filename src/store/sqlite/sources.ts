@@ -16,7 +16,13 @@ import {
   SOURCES_PAGE,
   WAITING_PAGE,
 } from "../sources.ts";
-import { hasSource, isAwaitedNoMore, isListed, isOpenBatch, waitsForInput } from "./conditions.ts";
+import {
+  hasSource,
+  isAwaitedNoMore,
+  isListed,
+  sourceHasEnded,
+  waitsForInput,
+} from "./conditions.ts";
 import { type Db, write } from "./database.ts";
 import { and, desc, eq, placeholder, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
@@ -25,12 +31,6 @@ import type { SqliteIntents } from "./intents.ts";
 import { type Bid, CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batches } from "./schema.ts";
 import { isFile, isScopedBatch } from "./scope.ts";
-
-/** The source of the batch sends no lines any more. Only a batch of the same project is a source. */
-const sourceHasEnded = sql`not exists (
-  select 1 from batches as source
-  where source.id = waiting.source_batch_id and source.project = waiting.project
-    and ${isOpenBatch} and ${isListed})`;
 
 /** A batch that is being derived still waits. */
 const isAwaitedByNone = sql`not exists (

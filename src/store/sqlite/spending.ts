@@ -16,7 +16,14 @@ import {
   type ReservedRow,
   type SpendingQuotas,
 } from "../spending.ts";
-import { isPausedByQuota, mayExpire, maySend } from "./conditions.ts";
+import {
+  isPausedByQuota,
+  isReservationInForce,
+  isReserved,
+  isUsageOf,
+  mayExpire,
+  maySend,
+} from "./conditions.ts";
 import { type Db, writeUnsynced } from "./database.ts";
 import { and, asc, eq, type SQL, sql } from "./drizzle.ts";
 import { isHeldChunk } from "./leases.ts";
@@ -98,8 +105,7 @@ const findHeld = (db: Db, lease: ChunkLease) =>
 
 function usedBy(db: Db, project: string, quotas: SpendingQuotas, nowMs: number) {
   const today = dayOf(nowMs);
-  const month = monthOf(today);
-  const isOfMonth = sql`project = ${project} and day between ${`${month}-01`} and ${`${month}-31`}`;
+  const isOfMonth = isUsageOf(project, monthOf(today));
   const { tokensPerDay, costPerMonth } = quotas;
   return {
     tokensToday: tokensPerDay === null ? 0 : tokensOf(db, project, today),
@@ -132,13 +138,6 @@ const sumsOf = (
     .groupBy(table.price)
     .all();
 
-/** A reservation ends with the lease of its worker. */
-const isReserved = sql.raw(
-  `chunks.batch_id = reservations.batch_id and chunks.number = reservations.chunk_number
-    and chunks.lease_epoch = reservations.epoch and chunks.lease_owner is not null`,
-);
-const isInForce = sql`exists (select 1 from chunks where ${isReserved})`;
-
 interface Decision {
   readonly lease: ChunkLease;
   readonly project: string;
@@ -157,7 +156,7 @@ function reservedBy(db: Db, { lease, project, nowMs }: Decision): ReservedRow[] 
       and not (chunks.batch_id = ${batchId} and chunks.number = ${chunkNumber})`);
   const isOfProject = eq(reservations.project, project);
   db.delete(reservations)
-    .where(and(isOfProject, sql`not ${isInForce}`))
+    .where(and(isOfProject, sql`not ${isReservationInForce}`))
     .run();
   return db.select().from(reservations).where(isOfProject).all();
 }
