@@ -53,7 +53,7 @@ import type { Metrics } from "../telemetry/metrics.ts";
 import type { Tracing } from "../telemetry/tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import type { Webhooks } from "../webhooks/webhooks.ts";
-import { pollEveryMs } from "./storage/databases.ts";
+import { isShared, pollEveryMs } from "./storage/databases.ts";
 import { workFolderOf } from "./storage/storage.ts";
 
 /** The parts of which the engine and the use cases are made. */
@@ -161,7 +161,7 @@ export const newLocations = (config: Config, clock: Clock): Locations =>
 
 export function newClientBuckets(config: Config, locations: Locations): ClientBuckets {
   // Servers on one database need one key, so a file in the folder of each would not do.
-  const keyFolder = config.database_url === undefined ? resolve(config.data_dir) : null;
+  const keyFolder = isShared(config) ? null : resolve(config.data_dir);
   return new ClientBuckets({ config: config.deliveries, keyFolder, locations });
 }
 

@@ -25,7 +25,7 @@ import type { Metrics } from "../telemetry/metrics.ts";
 import { NO_TRACING, type Tracing } from "../telemetry/tracing.ts";
 import { openUpstreams } from "../upstream/upstreams.ts";
 import { Webhooks } from "../webhooks/webhooks.ts";
-import { pollEveryMs } from "./storage/databases.ts";
+import { isShared, pollEveryMs } from "./storage/databases.ts";
 import { openStorage } from "./storage/storage.ts";
 import {
   appDeps,
@@ -228,7 +228,7 @@ async function startSharing(
     mayKeepHouse: () => !engine.isDraining,
     // No other process takes leases of SQLite over. A locked database must not stop requests that do not need it.
     renewLeasesIfLate: async () => {
-      if (configNow().database_url !== undefined) await engine.renewLeasesIfLate();
+      if (isShared(configNow())) await engine.renewLeasesIfLate();
     },
   });
   closers.add("capacity sharing", () => sharing.close());
@@ -258,7 +258,7 @@ function newEngine(parts: Parts, { role, closers, prices, pricing }: EngineSurro
     metrics,
     tracing,
     isWorker: role !== "api",
-    forecastTolerance: configNow().database_url === undefined ? 0 : SHARED_FORECAST_TOLERANCE,
+    forecastTolerance: isShared(configNow()) ? SHARED_FORECAST_TOLERANCE : 0,
     limits: () => intakeLimits(configNow()),
     defaultModel: () => defaultModelOf(configNow()),
     rulesOf: rulesOfAll(parts),

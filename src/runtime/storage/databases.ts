@@ -1,6 +1,6 @@
 /**
- * Chooses the database that the configuration names: a SQLite file in the data folder, or PostgreSQL. What differs between them
- * is in their files, or behind their names here.
+ * Chooses the database that the configuration names: a SQLite file in the data folder, or PostgreSQL. The other parts of the
+ * runtime ask here for what depends on the choice.
  */
 import { randomUUID } from "node:crypto";
 import type { Config } from "../../config/schema.ts";
@@ -11,6 +11,10 @@ import { openSqliteBesideServer, sqliteIn } from "./sqlite-database.ts";
 
 type Places = Pick<Config, "database" | "database_url">;
 
+/** Whether several processes can use the database. */
+export const isShared = ({ database_url: url }: Pick<Config, "database_url">): boolean =>
+  url !== undefined;
+
 /**
  * The interval at which a process looks for work without a nudge. On SQLite it has made all work itself. On PostgreSQL each
  * look of each process is a statement, and a batch of another process must start within ten seconds where no nudge arrives.
@@ -18,8 +22,8 @@ type Places = Pick<Config, "database" | "database_url">;
 const POLL_EVERY_MS = 1_000;
 const POLL_SHARED_EVERY_MS = 4_000;
 
-export const pollEveryMs = ({ database_url: url }: Pick<Config, "database_url">): number =>
-  url === undefined ? POLL_EVERY_MS : POLL_SHARED_EVERY_MS;
+export const pollEveryMs = (config: Pick<Config, "database_url">): number =>
+  isShared(config) ? POLL_SHARED_EVERY_MS : POLL_EVERY_MS;
 
 /** Returns whether a server has used the folder, or has its database elsewhere. PostgreSQL is not asked. */
 export const hasDatabase = (dir: string, { database_url: url }: Places): boolean =>
