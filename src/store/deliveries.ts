@@ -23,7 +23,9 @@ export interface NewDelivery extends DeliveryOrder {
 }
 
 export interface DeliveryClaim extends Claim {
+  /** The destinations that take no more deliveries at the moment. */
   readonly busyDestinations: readonly string[];
+  /** Whether deliveries to buckets of clients may be claimed. */
   readonly toClientBuckets: boolean;
   /** The projects that have no room for more deliveries to buckets of clients. */
   readonly busyProjects: readonly string[];
@@ -71,6 +73,15 @@ export type DeliveryRenewal =
   /** The lease is renewed, and the client has asked to end the delivery. */
   | "cancelled"
   | "lost";
+
+export interface NextAttempt {
+  /** The time until it begins. */
+  readonly ms: number;
+  /** The longest time that it may begin after the delivery was first due. */
+  readonly withinMs: number;
+  /** Why the attempt before it failed. */
+  readonly error: DeliveryError;
+}
 
 export type DeliveryPostponement = "postponed" | "too_late" | "cancelled" | "lost";
 
@@ -122,13 +133,10 @@ export interface DeliveryStore {
   /** Gives a delivery back at once, as if its attempt had not begun. */
   releaseDeliveryIfLeased(lease: DeliveryLease): Promise<boolean>;
   /**
-   * Gives a delivery back for another attempt after `ms`. Returns `too_late` and changes nothing when that would be more
-   * than `withinMs` after the delivery was first due, and `cancelled` when the client has asked to end it.
+   * Gives a delivery back for another attempt. Returns `too_late` and changes nothing when that would be too long after the
+   * delivery was first due, and `cancelled` when the client has asked to end it.
    */
-  postponeDeliveryIfLeased(
-    lease: DeliveryLease,
-    next: { readonly ms: number; readonly withinMs: number; readonly error: DeliveryError },
-  ): Promise<DeliveryPostponement>;
+  postponeDeliveryIfLeased(lease: DeliveryLease, next: NextAttempt): Promise<DeliveryPostponement>;
   /** Ends a delivery, and deletes its credentials. */
   endDeliveryIfLeased(lease: DeliveryLease, end: DeliveryEnd): Promise<boolean>;
   /**

@@ -8,14 +8,15 @@ import {
   BATCH_FAILED,
   type ClaimedDelivery,
   type DeliveryCancellation,
+  type DeliveryClaim,
   type DeliveryEnd,
   type DeliveryInsertion,
   type DeliveryLease,
   type DeliveryPostponement,
   type DeliveryQuery,
   type DeliveryRenewal,
-  type DeliveryStore,
   type NewDelivery,
+  type NextAttempt,
 } from "../deliveries.ts";
 import type { Receipt } from "../idempotency.ts";
 import { type Page, pageOf } from "../page.ts";
@@ -32,7 +33,6 @@ import { batches } from "./schema.ts";
 import { isFile, isScopedBatch } from "./scope.ts";
 
 type Row = typeof batchDeliveries.$inferSelect;
-type DeliveryClaim = Parameters<DeliveryStore["claimDelivery"]>[0] & Bid;
 
 /** The end of a batch, as its deliveries see it. */
 interface ResultsOfBatch {
@@ -219,7 +219,7 @@ export class PostgresDeliveries {
     busyProjects,
     passedOver = [],
     ...claim
-  }: DeliveryClaim): Promise<ClaimedDelivery | null> {
+  }: DeliveryClaim & Bid): Promise<ClaimedDelivery | null> {
     const { now } = claim;
     const [claimed] = await this.#db.change((db) =>
       db
@@ -262,7 +262,7 @@ export class PostgresDeliveries {
 
   postponeIfLeased(
     lease: DeliveryLease,
-    { ms, withinMs, error }: Parameters<DeliveryStore["postponeDeliveryIfLeased"]>[1],
+    { ms, withinMs, error }: NextAttempt,
     now: SQL,
   ): Promise<DeliveryPostponement> {
     return this.#db.transaction(async (db) => {

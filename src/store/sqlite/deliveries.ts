@@ -8,14 +8,15 @@ import {
   BATCH_FAILED,
   type ClaimedDelivery,
   type DeliveryCancellation,
+  type DeliveryClaim,
   type DeliveryEnd,
   type DeliveryInsertion,
   type DeliveryLease,
   type DeliveryPostponement,
   type DeliveryQuery,
   type DeliveryRenewal,
-  type DeliveryStore,
   type NewDelivery,
+  type NextAttempt,
 } from "../deliveries.ts";
 import type { Receipt } from "../idempotency.ts";
 import { type Page, pageOf } from "../page.ts";
@@ -31,7 +32,6 @@ import { batches } from "./schema.ts";
 import { isFile, isScopedBatch } from "./scope.ts";
 
 type Row = typeof batchDeliveries.$inferSelect;
-type DeliveryClaim = Parameters<DeliveryStore["claimDelivery"]>[0] & Bid;
 
 /** The end of a batch, as its deliveries see it. */
 export interface ResultsOfBatch {
@@ -193,7 +193,7 @@ export class SqliteDeliveries {
     busyProjects,
     passedOver = [],
     ...claim
-  }: DeliveryClaim): ClaimedDelivery | null {
+  }: DeliveryClaim & Bid): ClaimedDelivery | null {
     const { owner, nowMs, leaseExpiresAtMs } = claimValues(claim);
     const busy = JSON.stringify(busyDestinations);
     // No delivery is due at most times, and a transaction costs more than this look.
@@ -260,7 +260,7 @@ export class SqliteDeliveries {
 
   postponeIfLeased(
     lease: DeliveryLease,
-    { ms, withinMs, error }: Parameters<DeliveryStore["postponeDeliveryIfLeased"]>[1],
+    { ms, withinMs, error }: NextAttempt,
     nowMs: number,
   ): DeliveryPostponement {
     return write(this.#db, () => {
