@@ -22,8 +22,10 @@ export class Fleet {
   #peers: readonly KnownPeer[] = [];
   #workers: readonly KnownPeer[] = [];
   #isHousekeeper = false;
-  /** The clock of the store, less the clock of this machine. */
-  #storeAheadMs = 0;
+  /** Whether the store goes by the clock of this machine. */
+  readonly #isStoreHere: boolean;
+  /** A date by the clock of the store, and the elapsed time at which it was read; null before the first renewal. */
+  #storeDate: { readonly dateMs: number; readonly atMs: number } | null = null;
   /** The last time that this process was asked to have all replicas read their configuration again. */
   #reloadAskedAtMs: number | undefined;
   /** The last such time of all replicas; null until the others are known, because this process has just read its own. */
@@ -32,8 +34,9 @@ export class Fleet {
   #onDuty: () => void = () => {};
   #renew: () => Promise<void> = async () => {};
 
-  constructor(clock: Clock) {
+  constructor(clock: Clock, { isStoreHere = false } = {}) {
     this.#clock = clock;
+    this.#isStoreHere = isStoreHere;
     this.storeClock = {
       nowMs: () => this.nowMs,
       elapsedMs: () => clock.elapsedMs(),
@@ -56,14 +59,19 @@ export class Fleet {
     return this.#isHousekeeper;
   }
 
-  /** The present date by the clock of the store, because the clocks of replicas differ. */
+  /**
+   * The present date by the clock of the store, because the clocks of replicas differ. It goes on with elapsed time: the date of
+   * this machine may be set between two renewals.
+   */
   get nowMs(): number {
-    return this.#clock.nowMs() + this.#storeAheadMs;
+    if (this.#storeDate === null) return this.#clock.nowMs();
+    const { dateMs, atMs } = this.#storeDate;
+    return Math.round(dateMs + this.#clock.elapsedMs() - atMs);
   }
 
   /** Returns when the clock of this machine shows what the clock of the store shows at `dateMs`. */
   localDateOf(dateMs: number): number {
-    return dateMs - this.#storeAheadMs;
+    return dateMs - this.nowMs + this.#clock.nowMs();
   }
 
   /** Sets the listener for the moment at which the housekeeping becomes the duty of this process. */
@@ -110,7 +118,7 @@ export class Fleet {
     });
     this.#workers = this.#peers.filter(({ isWorker }) => isWorker);
     this.#isHousekeeper = isHousekeeper;
-    this.#storeAheadMs = nowMs - this.#clock.nowMs();
+    if (!this.#isStoreHere) this.#storeDate = { dateMs: nowMs, atMs: this.#clock.elapsedMs() };
     if (isNew) this.#onDuty();
     this.#hearOfReloads();
   }

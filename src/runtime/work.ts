@@ -136,7 +136,7 @@ function openParts(
   });
   closers.add("upstreams", () => upstreams.close());
   const checkEveryMs = pollEveryMs(config);
-  const fleet = new Fleet(clock);
+  const fleet = new Fleet(clock, { isStoreHere: config.database_url === undefined });
   const webhooks = new Webhooks({
     store,
     config: config.webhooks,

@@ -1,8 +1,10 @@
 /** The date by which all replicas go, whatever date a machine shows: processes on one PostgreSQL. */
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
+import { createBatch } from "../support/batches.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
+import { startReceiver } from "../support/receiver.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -32,3 +34,48 @@ test.skipIf(postgres === null)(
     });
   },
 );
+
+describe.skipIf(postgres === null).each([
+  { name: "back", stepMs: -2 * 24 * 60 * 60 * 1000 },
+  { name: "forward", stepMs: 4 * 24 * 60 * 60 * 1000 },
+])("at the moment at which the date of a machine is set $name", ({ stepMs }) => {
+  test("files and batches are dated by the store, and an event is neither misdated nor given up", async () => {
+    await using upstream = await startUpstream();
+    await using receiver = await startReceiver();
+    let aheadMs = 0;
+    const clock = { ...systemClock, nowMs: () => systemClock.nowMs() + aheadMs };
+    await using service = await startTestService({
+      clock,
+      config: {
+        upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+        database_url: await postgres!.createDatabase(),
+        webhooks: {
+          endpoints: [{ name: "one", url: receiver.url, secret: "a key of the receiver" }],
+          allow_private_hosts: ["127.0.0.1"],
+        },
+      },
+    });
+    receiver.reactNext({ status: 500 });
+    // The other way and back again, so that the date is wrong at most moments.
+    for (const ms of [stepMs, 0, stepMs]) {
+      aheadMs = ms;
+      const input = await service.openai.files.create({
+        file: new File([`${chatLines(1).join("\n")}\n`], "input.jsonl"),
+        purpose: "batch",
+        expires_after: { anchor: "created_at", seconds: 3_600 },
+      });
+      const created = await createBatch(service.openai, input.id);
+      const nowSeconds = Date.now() / 1_000;
+      for (const { created_at } of [input, created]) {
+        expect(Math.abs(created_at - nowSeconds)).toBeLessThan(60);
+      }
+      expect((await service.ended(created.id)).status).toBe("completed");
+      const ends = ["webhook.delivered", "webhook.given_up", "webhook.attempt_failed"];
+      await Promise.race(ends.map((end) => service.events.reached(end, { batch: created.id })));
+    }
+    expect(service.events.count("webhook.given_up")).toBe(0);
+    for (const { headers } of receiver.seen) {
+      expect(Math.abs(Number(headers["webhook-timestamp"]) - Date.now() / 1_000)).toBeLessThan(300);
+    }
+  });
+});
