@@ -78,7 +78,7 @@ export class S3Blobs implements Blobs {
   readonly #plainClient: S3Client;
   readonly #connections = new Semaphore(SHORT_CONNECTIONS);
   readonly #joinConnections = new Semaphore(JOIN_CONNECTIONS);
-  readonly #clock: Pick<Clock, "after" | "elapsedMs">;
+  readonly #clock: Clock;
   readonly #bucket: string;
   readonly #prefix: string;
   readonly #partBytes: number;
@@ -87,11 +87,7 @@ export class S3Blobs implements Blobs {
   #canCopy = true;
   readonly #encryption: ReturnType<typeof encryptionOf>;
 
-  constructor(
-    options: S3Options,
-    clock: Pick<Clock, "after" | "elapsedMs">,
-    onRequest: OnS3Request = () => {},
-  ) {
+  constructor(options: S3Options, clock: Clock, onRequest: OnS3Request = () => {}) {
     this.#clock = clock;
     const { bucket, prefix, partBytes, encryption } = options;
     this.#client = openS3Client(options, onRequest);
@@ -177,7 +173,10 @@ export class S3Blobs implements Blobs {
       ResponseContentType: headers.contentType,
       ResponseContentDisposition: headers.contentDisposition,
     });
-    return answered(getSignedUrl(this.#plainClient, command, { expiresIn: this.#linkSeconds }));
+    // The SDK learns from each answer how far the clock of this machine is off, and signs links without that.
+    const signingDate = new Date(this.#clock.nowMs() + this.#client.config.systemClockOffset);
+    const options = { expiresIn: this.#linkSeconds, signingDate };
+    return answered(getSignedUrl(this.#plainClient, command, options));
   }
 
   async *list(prefix: string): AsyncIterable<BlobInfo> {

@@ -1,5 +1,4 @@
 /** Servers that are cut off from PostgreSQL, while others are not, and servers whose clocks are wrong. */
-import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import {
   eventually,
@@ -14,6 +13,7 @@ import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
 import { named } from "../support/waits.ts";
+import { clockWrongBy } from "../support/wrong-clock.ts";
 
 /** They are two chunks, of which each worker takes one. */
 const LINES = 900;
@@ -49,11 +49,6 @@ const UNAVAILABLE = {
   code: null,
   message: expect.stringContaining("cannot reach its database"),
 };
-
-const clockWrongBy = (ms: number) => ({
-  NODE_OPTIONS: `--import ${fileURLToPath(new URL("../support/fixtures/shifted-clock.ts", import.meta.url))}`,
-  CLOCK_SHIFT_MS: String(ms),
-});
 
 interface Members {
   readonly api: Member;
