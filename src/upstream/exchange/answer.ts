@@ -187,7 +187,10 @@ const MAX_TIME_MS = 100_000_000_000;
 /** A target that asks for a longer wait is asked again the next day. */
 const MAX_WAIT_MS = 24 * 60 * 60 * 1000;
 
-/** Reads `retry-after-ms`, which is finer, before `retry-after`, which is in seconds or a date. */
+/**
+ * Reads `retry-after-ms`, which is finer, before `retry-after`, which is in seconds or a date. A date is by the
+ * clock of the server, as is the `date` of its answer. The clock of this machine may be wrong, so it counts only where there is none.
+ */
 export function retryAfterMs(headers: RawAnswer["headers"], nowMs: number): number | null {
   const text = header(headers, "retry-after");
   const seconds = nonNegative(text);
@@ -195,7 +198,10 @@ export function retryAfterMs(headers: RawAnswer["headers"], nowMs: number): numb
     nonNegative(header(headers, "retry-after-ms")) ?? (seconds === null ? null : seconds * 1000);
   if (ms !== null && ms <= MAX_TIME_MS) return Math.min(ms, MAX_WAIT_MS);
   const atMs = ms ?? (text === null ? Number.NaN : Date.parse(text));
-  return Number.isNaN(atMs) ? null : Math.min(Math.max(0, atMs - nowMs), MAX_WAIT_MS);
+  if (Number.isNaN(atMs)) return null;
+  const answeredAtMs = Date.parse(header(headers, "date") ?? "");
+  const fromMs = Number.isNaN(answeredAtMs) ? nowMs : answeredAtMs;
+  return Math.min(Math.max(0, atMs - fromMs), MAX_WAIT_MS);
 }
 
 const nonNegative = (text: string | null): number | null =>
