@@ -62,7 +62,7 @@ export class AuditLog {
     const json = JSON.stringify({ time: new Date(clock.nowMs()).toISOString(), ...entry });
     // Some readers end a line at other characters, too, and a terminal obeys some.
     const line = `${printable(json)}\n`;
-    if (path === null) {
+    if (path === null && this.#waiting.length === 0) {
       this.#print(line);
       return;
     }
@@ -106,6 +106,9 @@ export class AuditLog {
     const { file, log } = this.#options;
     const path = file();
     const lines = this.#waiting.splice(0, MAX_LINES_PER_WRITE);
+    // The configuration has changed while they waited.
+    if (path === null) for (const line of lines) this.#print(line);
+    if (path === undefined) this.#lostCount += lines.length;
     if (typeof path !== "string") return true;
     const text = `${this.#isBroken ? "\n" : ""}${lines.join("")}`;
     try {

@@ -307,3 +307,25 @@ test("a reader of standard error that stands still does not fill the memory", as
     service.reconfigure(config);
   }
 });
+
+test("lines that wait for a file go to standard error once the configuration says so, in their order", async () => {
+  const folderPath = join(folder.path, "never-there");
+  writeFileSync(folderPath, "");
+  const written = vi.spyOn(process.stderr, "write").mockReturnValue(true);
+  const objects = () =>
+    written.mock.calls.flatMap(
+      ([line]) => /"object":"(file-of-a-broken-log-\d)"/.exec(String(line))?.[1] ?? [],
+    );
+  try {
+    service.reconfigure({ ...config, audit: { file: join(folderPath, "audit.jsonl") } });
+    await ask("writer", "DELETE", "/v1/files/file-of-a-broken-log-1");
+    await ask("writer", "DELETE", "/v1/files/file-of-a-broken-log-2");
+    await service.events.reached("audit.not_written", { file: join(folderPath, "audit.jsonl") });
+    service.reconfigure({ ...config, audit: {} });
+    await ask("writer", "DELETE", "/v1/files/file-of-a-broken-log-3");
+    await expect.poll(objects).toEqual([1, 2, 3].map((n) => `file-of-a-broken-log-${n}`));
+  } finally {
+    written.mockRestore();
+    service.reconfigure(config);
+  }
+});
