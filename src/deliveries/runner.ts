@@ -32,6 +32,8 @@ import {
 
 const MAX_IN_FLIGHT = 16;
 const MAX_IN_FLIGHT_PER_PLACE = 2;
+/** A place gets a second delivery only below this. Otherwise a few that never answer would take every one. */
+const SECOND_DELIVERIES_BELOW = 8;
 /** A client can name any number of buckets that never answer. They must leave room for the locations of the operator. */
 const MAX_IN_FLIGHT_TO_CLIENTS = 8;
 /** A project can, too. It must leave room for the others: it has one, or up to so many while as many places are free. */
@@ -142,7 +144,8 @@ export class DeliveryRunner {
 
   #busyDestinations(): string[] {
     const places = this.#claimed().map(({ destination }) => destination);
-    return repeated(places, MAX_IN_FLIGHT_PER_PLACE);
+    const most = places.length < SECOND_DELIVERIES_BELOW ? MAX_IN_FLIGHT_PER_PLACE : 1;
+    return repeated(places, most);
   }
 
   #claimed(): ClaimedDelivery[] {
