@@ -45,7 +45,7 @@ export interface ChunkRunnerDeps extends MeterDeps {
   /** The journals that cannot be written at the moment. */
   readonly failingJournals: Set<Journal>;
   readonly commonFailures: CommonFailures;
-  readonly fleet: Pick<Fleet, "localDateOf" | "storeClock">;
+  readonly fleet: Pick<Fleet, "storeClock">;
 }
 
 export async function runChunk(chunkRun: ChunkRun, deps: ChunkRunnerDeps): Promise<void> {

@@ -84,8 +84,10 @@ export class Engine {
       leases: this.#leases,
     };
     const projectWeightOf = (project: string) => options.rulesOf(project).weight;
+    // Only leases go by the date of this machine, which shows a pause of it.
+    const onStoreTime = { ...options, clock: options.fleet.storeClock };
     this.#scheduler = new Scheduler({
-      ...options,
+      ...onStoreTime,
       projectWeightOf,
       failingJournals: this.#failingJournals,
       isMemoryFull: () => options.memory.isFull("lines"),
@@ -100,7 +102,7 @@ export class Engine {
       },
     });
     this.view = new FleetView({
-      ...options,
+      ...onStoreTime,
       commonFailures,
       storageWaits: this.#storageWaits,
       stalls,
@@ -124,7 +126,7 @@ export class Engine {
     const onReopened = () => this.#scheduler.recheck();
     const storageWaits = this.#storageWaits;
     const own = { leases: this.#leases, storageWaits, onFinal: this.#onFinal, onReopened };
-    const deps = { ...this.#options, ...own };
+    const deps = { ...this.#options, clock: this.#options.fleet.storeClock, ...own };
     const { pollEveryMs } = this.#options;
     const derivingTurn = { project: "", thoroughAtMs: 0 };
     const onDerived = () => this.#loops.nudge("intake");

@@ -69,11 +69,6 @@ export class Fleet {
     return Math.round(dateMs + this.#clock.elapsedMs() - atMs);
   }
 
-  /** Returns when the clock of this machine shows what the clock of the store shows at `dateMs`. */
-  localDateOf(dateMs: number): number {
-    return dateMs - this.nowMs + this.#clock.nowMs();
-  }
-
   /** Sets the listener for the moment at which the housekeeping becomes the duty of this process. */
   onDuty(listener: () => void): void {
     this.#onDuty = listener;

@@ -18,7 +18,6 @@ import type { ChunkTrace } from "./chunk-trace.ts";
 import type { CommonFailures } from "./common-failures.ts";
 import type { HandOut } from "./dispatch/route-queue.ts";
 import type { ChunkStart } from "./dispatch/running-chunk.ts";
-import type { Fleet } from "./fleet.ts";
 import type { Journal } from "./journal.ts";
 import type { Run } from "./lease.ts";
 import { checked, requestOf } from "./line-request.ts";
@@ -44,7 +43,6 @@ interface SendingParts {
   /** Ends the run, and returns true, when it needs a meter and has none. */
   readonly endForMeter: () => boolean;
   readonly clock: Pick<Clock, "elapsedMs">;
-  readonly fleet: Pick<Fleet, "localDateOf">;
 }
 
 /**
@@ -167,13 +165,12 @@ export class Sending {
 
   #ready(line: SplitLine, read: ParsedLine | null): ReadyLine {
     const { claimed, routeOf } = this.#chunkRun;
-    const { trace, memory, fleet, pricing, meter } = this.#parts;
+    const { trace, memory, pricing, meter } = this.#parts;
     const { bytes, parsed, customId } = checked(line, read);
     const span = trace.startLine(line.number);
     const traceparent = trace.traceparentOf(span);
     const room = memory.open("answers", claimed.batch.project);
-    // The window ends by the clock of the store, and attempts know the date of this machine.
-    const deadlineAtMs = fleet.localDateOf(claimed.batch.expiresAtMs);
+    const deadlineAtMs = claimed.batch.expiresAtMs;
     const sent = { bytes, parsed, traceparent, room, deadlineAtMs };
     const request = requestOf(sent, claimed.batch);
     const price = pricing.priceOf(request.model);

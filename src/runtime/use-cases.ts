@@ -222,12 +222,12 @@ const newResults = (batches: Batches, { clock }: Parts, engine: Engine): Results
   });
 
 function newInteractive(parts: Parts): Interactive {
-  const { store, upstreams, clock, log, tracing, configNow } = parts;
+  const { store, upstreams, fleet, clock, log, tracing, configNow } = parts;
   const rulesOf = rulesOfAll(parts);
   const slots = new InteractiveSlots({ store, clock, log, rulesOf });
   return new Interactive({
     upstreams,
-    clock,
+    clock: fleet.storeClock,
     tracing,
     rulesOf,
     slots,
@@ -306,14 +306,14 @@ export function appDeps(
 
 /** Returns the way to what the metrics are scraped from. */
 const snapshotsOf =
-  ({ memory, upstreams, fleet, store, clock }: Parts): AppDeps["takeSnapshot"] =>
+  ({ memory, upstreams, fleet, store }: Parts): AppDeps["takeSnapshot"] =>
   async () => ({
     heldBytes: Object.fromEntries(
       MEMORY_PURPOSES.map((purpose) => [purpose, memory.heldBytes(purpose)]),
     ),
     targets: upstreams.listTargets(),
     openWork: fleet.isHousekeeper ? await store.countOpenWork().catch(() => null) : "elsewhere",
-    nowMs: clock.nowMs(),
+    nowMs: fleet.nowMs,
   });
 
 async function assertReady(engine: Engine, { store, blobs }: Parts): Promise<void> {

@@ -126,17 +126,18 @@ function openParts(
   { config, clock, log, metrics }: RuntimeOptions,
   { store, blobs, tracing, configNow, upstreams: targets, closers }: Opened,
 ): Parts {
+  const fleet = new Fleet(clock, { isStoreHere: config.database_url === undefined });
   const upstreams = openUpstreams({
     upstreams: targets,
     maxAnswerBytes: () => configNow().limits.max_answer_bytes,
-    clock,
+    // Windows end by the clock of the store, and the hours of schedules are to be the same at all replicas.
+    clock: fleet.storeClock,
     log,
     metrics,
     tracing,
   });
   closers.add("upstreams", () => upstreams.close());
   const checkEveryMs = pollEveryMs(config);
-  const fleet = new Fleet(clock, { isStoreHere: config.database_url === undefined });
   const webhooks = new Webhooks({
     store,
     config: config.webhooks,

@@ -4,6 +4,7 @@ import { systemClock } from "../../src/clock.ts";
 import { createBatch } from "../support/batches.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { query, sharePostgres } from "../support/postgres.ts";
+import { Scrape } from "../support/prometheus.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -124,6 +125,52 @@ describe.skipIf(postgres === null)("on a machine whose clock is two days", () =>
       expect(data).toMatchObject([{ day, requests: request_counts?.completed }]);
     },
   );
+
+  test.each(SKEWS.map((each) => ({ ...each, skewMs: each.skewMs / 4 })))(
+    "$name, or a quarter of that, lines go out in the hours of a schedule by the clock of the store",
+    async ({ skewMs }) => {
+      await using upstream = await startUpstream();
+      const database_url = await postgres!.createDatabase();
+      const now = await secondsIn(database_url);
+      const hour = (hours: number) =>
+        new Date((now + hours * 3_600) * 1_000).toISOString().slice(11, 16);
+      await using service = await startTestService({
+        clock: { ...systemClock, nowMs: () => systemClock.nowMs() + skewMs },
+        config: {
+          database_url,
+          upstreams: [
+            {
+              name: "one",
+              base_url: upstream.url,
+              models: ["*"],
+              schedule: { windows: [{ from: hour(-2), to: hour(2) }] },
+            },
+          ],
+        },
+      });
+      const batch = await service.run(chatLines(3));
+      expect(batch.request_counts).toMatchObject({ total: 3, completed: 3 });
+    },
+  );
+
+  test.each(SKEWS)("$name, a window has the time left that the store says", async ({ skewMs }) => {
+    await using upstream = await startUpstream();
+    await using service = await startTestService({
+      clock: { ...systemClock, nowMs: () => systemClock.nowMs() + skewMs },
+      config: {
+        database_url: await postgres!.createDatabase(),
+        upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+      },
+    });
+    upstream.hold();
+    await service.submit(chatLines(1));
+    await upstream.reached(1);
+    const scrape = new Scrape(await (await fetch(`${service.url}/metrics`)).text());
+    const leftSeconds = scrape.value("batchd_deadline_slack_seconds");
+    expect(leftSeconds).toBeGreaterThan(86_400 - 600);
+    expect(leftSeconds).toBeLessThanOrEqual(86_400);
+    upstream.release();
+  });
 
   test("ahead, a key is made that ends before the date of the machine", async () => {
     const admin = { name: "operator", key: "key-admin", scopes: ["admin"] };
