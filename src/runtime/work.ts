@@ -150,7 +150,8 @@ function openParts(
   closers.add("webhooks", () => webhooks.drain());
   const audit = new AuditLog({ clock, log, file: () => auditFileOf(configNow()) });
   closers.add("audit", () => audit.close());
-  const locations = newLocations(config, clock);
+  // Commits have this date, and by it what a dead attempt has left in a shared folder is old.
+  const locations = newLocations(config, fleet.storeClock);
   const parts = {
     owner: `${hostname()}/${process.pid}/${randomUUID().slice(0, 8)}`,
     store,

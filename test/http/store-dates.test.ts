@@ -3,7 +3,9 @@ import { describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { createBatch } from "../support/batches.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { TestRepository } from "../support/git-repository.ts";
 import { query, sharePostgres } from "../support/postgres.ts";
+import { post } from "../support/projects.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { chatLines, startTestService } from "../support/service.ts";
@@ -170,6 +172,27 @@ describe.skipIf(postgres === null)("on a machine whose clock is two days", () =>
     expect(leftSeconds).toBeGreaterThan(86_400 - 600);
     expect(leftSeconds).toBeLessThanOrEqual(86_400);
     upstream.release();
+  });
+
+  test.each(SKEWS)("$name, a commit of results has the date of the store", async ({ skewMs }) => {
+    using repository = new TestRepository();
+    await using upstream = await startUpstream();
+    const database_url = await postgres!.createDatabase();
+    await using service = await startTestService({
+      clock: { ...systemClock, nowMs: () => systemClock.nowMs() + skewMs },
+      config: {
+        database_url,
+        upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+        locations: [{ name: "evals", kind: "git", access: "write", repository: repository.path }],
+      },
+    });
+    const { id } = await service.run(chatLines(1));
+    const asked = await post(service.url, `batches/${id}/deliveries`, { location: "evals" });
+    expect(asked.status).toBe(200);
+    await service.events.reached("delivery.delivered", { batch: id });
+    const latest = ["log", "--all", "--max-count=1", "--format=%ct", `--grep=${id}`];
+    const committedAt = Number(repository.text(...latest));
+    expect(Math.abs(committedAt - (await secondsIn(database_url)))).toBeLessThan(60);
   });
 
   test("ahead, a key is made that ends before the date of the machine", async () => {
