@@ -14,6 +14,7 @@ import type { Clock } from "../clock.ts";
 import { DEFAULT_PROJECT } from "../contract/key.ts";
 import { DEFAULT_SCOPES, type Scope } from "../contract/scope.ts";
 import { loop, Nudge } from "../loop.ts";
+import { ownWork } from "../resources/client-work.ts";
 import { inSlices } from "../resources/time-slice.ts";
 import type { KeyId, KeyInForce, KeysInForce } from "../store/keys.ts";
 import type { Store } from "../store/store.ts";
@@ -203,7 +204,7 @@ export class Access {
 
   /** Several requests wait for one reading. */
   #read(): Promise<void> {
-    this.#reading ??= this.#readNow().finally(() => {
+    this.#reading ??= ownWork(() => this.#readNow()).finally(() => {
       this.#reading = null;
     });
     return this.#reading;

@@ -6,6 +6,7 @@ import { randomUUID } from "node:crypto";
 import type { RulesOf } from "../batch/project.ts";
 import type { Cancel, Clock } from "../clock.ts";
 import { PublicError } from "../errors.ts";
+import { ownWork } from "../resources/client-work.ts";
 import type { QuotaStore } from "../store/quotas.ts";
 import type { Log } from "../telemetry/log.ts";
 
@@ -45,7 +46,7 @@ export class InteractiveSlots {
       throw tooMany(project, limit);
     }
     this.#held.add(id);
-    this.#cancelRenewal ??= this.#renewLater();
+    this.#cancelRenewal ??= ownWork(() => this.#renewLater());
     return () => this.#release(id);
   }
 

@@ -11,6 +11,7 @@ import type { ReplicaTargets } from "../api/upstream-report.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
 import { PublicError } from "../errors.ts";
+import { workFor } from "../resources/client-work.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
@@ -76,6 +77,7 @@ export function createApp(deps: AppDeps): App {
   app.use(guardSites(deps));
   app.use("/v1/*", auditRequests(deps));
   app.use("/v1/*", authenticate(deps.callers));
+  app.use("/v1/*", (c, next) => workFor(c.get("project"), next));
   app.use("/v1/*", limitOpenRequests(deps));
   app.use("/v1/*", limitRequests(deps));
   app.use("/v1/*", async (c, next) => {
@@ -121,9 +123,13 @@ function newApp(deps: AppDeps, hintFor: (c: AppContext) => string): App {
     const message = `Invalid URL (${c.req.method} ${askedPath(c)})${hintFor(c)}`;
     return answerError(c, new PublicError("not_found", message));
   });
+  // What has no project is still no work of the server.
+  app.use((_, next) => workFor(NO_PROJECT, next));
   app.use(trackRequests(deps));
   return app;
 }
+
+const NO_PROJECT = "";
 
 const askedPath = (c: AppContext) => truncate(pathOf(c.req.url));
 

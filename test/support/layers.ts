@@ -78,7 +78,10 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   // What both adapters say to their databases in the same words.
   "store/sql/": { may: [STORE, "batch/", "contract/"] },
   "store/postgres/": {
-    may: [STORE, "store/sql/", "batch/", "contract/", "clock.ts", "one-by-one.ts"],
+    may: [
+      ...[STORE, "store/sql/", "batch/", "contract/", "clock.ts", "one-by-one.ts"],
+      "resources/client-work.ts",
+    ],
   },
   "store/sqlite/": {
     may: [STORE, "store/sql/", "batch/", "contract/", "resources/time-slice.ts"],
@@ -122,6 +125,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       UPSTREAM,
       "loop.ts",
       "engine/",
+      "resources/client-work.ts",
       "system-code.ts",
       "version.ts",
     ],
@@ -205,11 +209,15 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       "formats/",
       "one-by-one.ts",
       "loop.ts",
+      "resources/client-work.ts",
     ],
     mayKnow: [UPSTREAM, "locations/locations.ts", "resources/memory-budget.ts"],
   },
   "http/": {
-    may: [...BASE, "api/", "errors.ts", "lazy.ts", "resources/turn-budget.ts", "system-code.ts"],
+    may: [
+      ...[...BASE, "api/", "errors.ts", "lazy.ts", "system-code.ts"],
+      ...["resources/client-work.ts", "resources/turn-budget.ts"],
+    ],
     mayKnow: [STORE, BLOBS, UPSTREAM, "config/schema.ts", "resources/memory-budget.ts"],
   },
   "web/": {

@@ -14,6 +14,7 @@ import { type Clock, sleep } from "../../clock.ts";
 import { OneByOne } from "../../one-by-one.ts";
 import { StoreRefusal, StoreUnavailable } from "../failures.ts";
 import { cancelStatement } from "./cancel.ts";
+import { ConnectionTurns } from "./connection-turns.ts";
 import {
   isForbidden,
   isPassing,
@@ -52,6 +53,10 @@ const STATEMENTS_OF_BEGIN = 2;
 
 const STATEMENT_TIMEOUT_MS = 30_000;
 
+const DEFAULT_POOL_SIZE = 10;
+/** A call waits so long for a free connection. */
+const FREE_WITHIN_MS = 5_000;
+
 /** The connections to databases that cannot notify anyone. */
 const mute = new WeakSet<Db>();
 
@@ -66,6 +71,7 @@ type Attempt<T> =
 
 export class Database {
   readonly #pool: InstanceType<typeof Pool>;
+  readonly #turns: ConnectionTurns;
   readonly #wrapped = new WeakMap<PoolClient, Db>();
   readonly #clock: Pick<Clock, "after">;
   readonly #onStatements: OnStatements;
@@ -81,9 +87,13 @@ export class Database {
   ) {
     this.#clock = clock;
     this.#onStatements = onStatements;
+    const { max: total = DEFAULT_POOL_SIZE, connectionTimeoutMillis: waitMs = FREE_WITHIN_MS } =
+      config;
+    this.#turns = new ConnectionTurns({ total, waitMs, clock });
     this.#pool = new Pool({
       query_timeout: STATEMENT_TIMEOUT_MS,
       ...config,
+      max: total,
       verify: (client, done) => void this.#refuseStandby(client).then(() => done(), done),
     });
     // An unhandled error of an idle connection would end the process. The next statement finds the connection closed.
@@ -169,6 +179,7 @@ export class Database {
     let client: PoolClient | undefined;
     let isCommitting = false;
     try {
+      using _turn = await this.#turns.take();
       client = await this.#pool.connect();
       const { value } = await work(client, () => {
         isCommitting = true;

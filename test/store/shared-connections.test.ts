@@ -1,0 +1,92 @@
+/** The projects of a server share its connections to PostgreSQL, however many requests one of them has sent. */
+import OpenAI from "openai";
+import { Client } from "pg";
+import { describe, expect, test } from "vitest";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { sharePostgres } from "../support/postgres.ts";
+import { chatLines, startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const postgres = await sharePostgres("shared connections");
+const upstream = forAllTests(await startUpstream());
+
+/** A server with two projects, `a` and `b`, and a second connection to its database. */
+async function startShared(poolSize: number) {
+  const url = await postgres!.createDatabase();
+  const keys = ["a", "b"].map((project) => ({ name: project, key: `key-${project}`, project }));
+  const config = { database_url: url, database: { pool_size: poolSize }, auth: { keys } };
+  const service = await startTestService({ upstreamUrl: upstream.url, config });
+  const second = new Client(url);
+  await second.connect();
+  const clientOf = (project: string) =>
+    new OpenAI({ baseURL: `${service.url}/v1`, apiKey: `key-${project}`, maxRetries: 0 });
+  const submit = async (openai: OpenAI) => {
+    const file = new File([chatLines(1).join("\n")], "input.jsonl");
+    const input = await openai.files.create({ file, purpose: "batch" });
+    return openai.batches.create({
+      input_file_id: input.id,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+    });
+  };
+  return {
+    ...{ service, second, submit, a: clientOf("a"), b: clientOf("b") },
+    /** Resolves to the number of connections of the server that wait for a row. */
+    waitingForRows: async () => {
+      const { rows } = await second.query<{ count: string }>(
+        `select count(*) from pg_stat_activity
+         where datname = current_database() and application_name = 'batchd' and wait_event_type = 'Lock'`,
+      );
+      return Number(rows[0]?.count);
+    },
+    async [Symbol.asyncDispose]() {
+      await second.end();
+      await service[Symbol.asyncDispose]();
+    },
+  };
+}
+
+const rename = (openai: OpenAI, id: string) =>
+  openai.post(`/batches/${id}`, { body: { metadata: { name: "new" } } });
+
+describe.skipIf(postgres === null)("the connections to the database", () => {
+  test("are not all for a project whose requests wait for a row: those of others and the work of the server go on", async () => {
+    await using shared = await startShared(4);
+    const { service, second, submit, a, b } = shared;
+    const { id } = await submit(a);
+    await service.events.reached("batch.completed", { batch: id });
+    await second.query("begin");
+    await second.query("select from batches where id = $1 for update", [id]);
+    const renamed = Array.from({ length: 20 }, () => rename(a, id));
+    await expect.poll(shared.waitingForRows).toBeGreaterThan(0);
+    const batch = await submit(b);
+    await service.events.reached("batch.completed", { batch: batch.id });
+    expect((await b.batches.retrieve(batch.id)).status).toBe("completed");
+    expect(await shared.waitingForRows()).toBeLessThanOrEqual(2);
+    await second.query("rollback");
+    await Promise.all(renamed);
+  });
+
+  test("are given to each project in turn: a request does not wait behind all that another project sent before", async () => {
+    await using shared = await startShared(1);
+    const { service, second, submit, a, b } = shared;
+    const { id } = await submit(a);
+    await service.events.reached("batch.completed", { batch: id });
+    const ofB = await submit(b);
+    await service.events.reached("batch.completed", { batch: ofB.id });
+    await second.query("begin");
+    await second.query("select from batches where id = $1 for update", [id]);
+    const answered: string[] = [];
+    const noted = (project: string, request: Promise<unknown>) =>
+      request.then(() => void answered.push(project));
+    const first = rename(a, id);
+    await expect.poll(shared.waitingForRows).toBe(1);
+    const sent = Array.from({ length: 50 }, () => noted("a", a.batches.retrieve(id)));
+    await fetch(`${service.url}/health`);
+    sent.push(noted("b", b.batches.retrieve(ofB.id)));
+    await fetch(`${service.url}/health`);
+    await second.query("rollback");
+    await Promise.all([first, ...sent]);
+    expect(answered.indexOf("b")).toBeLessThan(10);
+  });
+});
