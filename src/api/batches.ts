@@ -169,8 +169,8 @@ export class Batches {
     const batch = await this.find(asked);
     if (!isChanged) throw cannotChange(batch, change);
     log.info({ batch: id, project, keys: Object.keys(change) }, "batch.updated");
-    // Runs of this process learn of a budget now, and those of others by a nudge.
-    await pauseRuns();
+    // Runs of this process learn of a budget now, and those of others by a nudge. They need no metadata.
+    if ("budget" in change || "priority" in change) await pauseRuns();
     return batch;
   }
 

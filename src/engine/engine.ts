@@ -217,7 +217,7 @@ export class Engine {
     // The loop of the scheduler logs a claim that fails.
     await this.#scheduler.claiming?.catch(() => {});
     // The heartbeat logs a failure when it tries again.
-    await this.#leases.renew().catch(() => this.#renewals.nudge("heartbeat"));
+    await this.#leases.renewShared().catch(() => this.#renewals.nudge("heartbeat"));
     this.#scheduler.recheck();
   }
 

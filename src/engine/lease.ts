@@ -10,6 +10,7 @@
 import type { BatchId } from "../batch/batch.ts";
 import type { Decimal } from "../batch/price.ts";
 import type { Cancel, Clock } from "../clock.ts";
+import { ownWork } from "../resources/client-work.ts";
 import type { Claim } from "../store/claim.ts";
 import type { BatchLease, ChunkLease, Renewal } from "../store/leases.ts";
 import type { Store } from "../store/store.ts";
@@ -117,6 +118,10 @@ export class Leases {
   readonly #chunks = new Map<string, HeldChunk>();
   /** The grace of the drain; null until the process drains. */
   #drainGraceMs: number | null = null;
+  /** The renewal that was last begun for clients. It never rejects. */
+  #begun: Promise<void> = Promise.resolve();
+  /** The one after it, in which all share that ask meanwhile. */
+  #next: Promise<void> | null = null;
   /** The elapsed time of the last renewal. */
   #renewedAtMs: number;
   /** The earliest date since the last renewal. */
@@ -195,6 +200,20 @@ export class Leases {
   /** Lists the batches with chunks in this process. A batch may come several times. */
   *runningBatches(): Generator<BatchId> {
     for (const { lease } of this.#chunks.values()) yield lease.batchId;
+  }
+
+  /**
+   * Renews the leases for a request of a client. Each renewal writes the rows of all runs of this process, so hundreds of
+   * requests must not make as many: those that come during one share the next.
+   */
+  renewShared(): Promise<void> {
+    this.#next ??= this.#begun.then(() => {
+      this.#next = null;
+      const renewal = ownWork(() => this.renew());
+      this.#begun = renewal.catch(() => {});
+      return renewal;
+    });
+    return this.#next;
   }
 
   /** Extends every lease; ends the runs whose lease is lost or whose batch is to stop or paused. */

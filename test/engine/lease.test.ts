@@ -2,7 +2,7 @@
 
 import { setImmediate } from "node:timers/promises";
 import Database from "better-sqlite3";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { Leases } from "../../src/engine/lease.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { leasesBench } from "../support/leases.ts";
@@ -13,7 +13,7 @@ import {
   type Replicas,
   startReplicas,
 } from "../support/replicas.ts";
-import { chatLines } from "../support/service.ts";
+import { chatLines, startTestService } from "../support/service.ts";
 import { claimBy, claimFirst, NOW_MS } from "../support/store-builders.ts";
 import { unobserved } from "../support/unobserved.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
@@ -267,4 +267,34 @@ test("a claim of our own that overtakes an earlier one ends the earlier run, and
   await leases.renew();
   expect([run.endReason, run.abort.aborted]).toEqual(["lease", true]);
   expect([current.endReason, current.stop.aborted]).toEqual([null, false]);
+});
+
+test("requests that change batches share the renewals of leases, and one that changes metadata needs none", async () => {
+  await using upstream = await startUpstream();
+  upstream.hold();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    clock: new FakeClock(),
+  });
+  const { openai, events } = service;
+  const { id } = await service.submit(chatLines(1));
+  await upstream.reached(1);
+  const { renew } = Leases.prototype;
+  const allChanged = Promise.withResolvers<void>();
+  const renewals = vi.spyOn(Leases.prototype, "renew").mockImplementation(async function (
+    this: Leases,
+  ) {
+    await allChanged.promise;
+    return renew.call(this);
+  });
+  const change = (body: object) => openai.post(`/batches/${id}`, { body });
+  await change({ metadata: { name: "new" } });
+  expect(renewals).not.toHaveBeenCalled();
+  const changes = Array.from({ length: 50 }, (_, n) => change({ priority: n % 10 }));
+  await events.reached("batch.updated", { count: 51 });
+  allChanged.resolve();
+  await Promise.all(changes);
+  expect(renewals.mock.calls.length).toBeLessThan(10);
+  renewals.mockRestore();
+  upstream.release();
 });
