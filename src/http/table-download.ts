@@ -37,7 +37,7 @@ export async function answerTable(
   using table = await tables.open(file, format, abortedByClient(outgoing));
   outgoing.writeHead(200, { ...headers, ...trackingHeaders(c) });
   const content = Readable.from(table.content, { objectMode: false });
-  await sendStream(content, outgoing).catch((err: unknown) => {
+  await sendStream(content, outgoing, table.over).catch((err: unknown) => {
     log.warn({ file: file.id, format, requestId: c.get("requestId"), err }, "download.broken");
   });
   return RESPONSE_ALREADY_SENT;

@@ -257,7 +257,7 @@ export function appDeps(
   return {
     maxConnections,
     files,
-    tables: new Tables({ files }),
+    tables: new Tables({ files, clock }),
     copiedInputs: new CopiedInputs({
       files,
       clock,

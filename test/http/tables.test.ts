@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { submitLines } from "../support/batches.ts";
 import { queryTable } from "../support/duckdb.ts";
+import { FakeClock } from "../support/fake-clock.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { atTestEnd } from "../support/leftovers.ts";
 import { openCount } from "../support/open-files.ts";
@@ -157,33 +158,68 @@ test("a table that cannot be made to its end does not look complete, not even to
   expect(await wasReset).toBe(true);
 });
 
-test("two projects of slow clients leave a conversion to a third one", async () => {
-  const keys = ["first", "second", "third"].map((name) => ({ name, key: name, project: name }));
-  const shared = { upstreamUrl: upstream.url, config: { auth: { keys } } };
-  await using others = await startTestService(shared);
+/** A server with projects of these names, of which each has a large result file, and a status for each download. */
+async function startProjects(names: readonly string[], clock?: FakeClock) {
+  const keys = names.map((name) => ({ name, key: name, project: name }));
+  const service = await startTestService({
+    ...{ upstreamUrl: upstream.url, config: { auth: { keys } } },
+    ...(clock && { clock }),
+  });
   const lines = Array.from({ length: LARGE_LINES }, (_, i) => chatLine(`large-${i}`, "Hi"));
-  const [first = "", second = "", third = ""] = await Promise.all(
+  const ids = await Promise.all(
     keys.map(async ({ key }) => {
-      const openai = clientOf(others.url, key);
+      const openai = clientOf(service.url, key);
       const { id } = await submitLines(openai, lines);
-      await others.events.reached("batch.completed", { batch: id });
+      await service.events.reached("batch.completed", { batch: id });
       return (await openai.batches.retrieve(id)).output_file_id ?? "";
     }),
   );
-  const statusOf = async (id: string, key: string) => {
-    const headers = { authorization: `Bearer ${key}` };
-    const answer = await fetch(`${others.url}/v1/files/${id}/content?format=csv`, { headers });
-    await answer.body?.cancel();
-    return answer.status;
+  const idOf = (name: string) => ids[names.indexOf(name)] ?? "";
+  return {
+    hold: (key: string) => holdTable(service.url, idOf(key), { key }),
+    statusOf: async (key: string) => {
+      const headers = { authorization: `Bearer ${key}` };
+      const path = `/v1/files/${idOf(key)}/content?format=csv`;
+      const answer = await fetch(service.url + path, { headers });
+      await answer.body?.cancel();
+      return answer.status;
+    },
+    [Symbol.asyncDispose]: () => service[Symbol.asyncDispose](),
   };
+}
+
+test("two projects of slow clients leave a conversion to a third one", async () => {
+  await using others = await startProjects(["first", "second", "third"]);
   const held = [
-    await holdTable(others.url, first, { key: "first" }),
-    await holdTable(others.url, first, { key: "first" }),
-    await holdTable(others.url, second, { key: "second" }),
+    await others.hold("first"),
+    await others.hold("first"),
+    await others.hold("second"),
   ];
-  expect(await statusOf(second, "second")).toBe(429);
-  expect(await statusOf(third, "third")).toBe(200);
+  expect(await others.statusOf("second")).toBe(429);
+  expect(await others.statusOf("third")).toBe(200);
   for (const connection of held) connection.socket.destroy();
+});
+
+test("a client that has read nothing for ten seconds leaves its conversion to one that comes, and sees a broken table", async () => {
+  const clock = new FakeClock();
+  await using others = await startProjects(["first", "second", "third", "fourth"], clock);
+  const held = [
+    await others.hold("first"),
+    await others.hold("first"),
+    await others.hold("second"),
+    await others.hold("third"),
+  ];
+  const closed = held.map(({ socket }) => new Promise((done) => socket.once("close", done)));
+  expect(await others.statusOf("fourth")).toBe(503);
+  await expect
+    .poll(() => {
+      clock.advance(10_000);
+      return others.statusOf("fourth");
+    })
+    .toBe(200);
+  for (const { socket } of held) socket.resume();
+  await Promise.any(closed);
+  for (const { socket } of held) socket.destroy();
 });
 
 test("too many conversions at a time are told to come back", async () => {

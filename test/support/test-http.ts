@@ -177,7 +177,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   const app = createApp({
     maxConnections: Number.POSITIVE_INFINITY,
     files,
-    tables: new Tables({ files }),
+    tables: new Tables({ files, clock }),
     copiedInputs: new CopiedInputs({
       files,
       clock,
