@@ -153,13 +153,17 @@ export class PostgresBatches {
 
   update(batch: ScopedId<"batch">, change: BatchChange): Promise<boolean> {
     const needsLines = "budget" in change || "priority" in change;
+    const isAllowed = and(isScopedBatch(batch), needsLines ? mayExpire : undefined);
+    if (Object.keys(change).length === 0) {
+      return this.#db.read(async (db) => (await db.$count(batches, isAllowed)) === 1);
+    }
+    const set = async (db: Db): Promise<boolean> =>
+      (await db.update(batches).set(change).where(isAllowed)).rowCount === 1;
+    if (!needsLines) return this.#db.change(set);
     return this.#db.transaction(async (db) => {
-      const isAllowed = and(isScopedBatch(batch), needsLines ? mayExpire : undefined);
-      if (Object.keys(change).length === 0) return (await db.$count(batches, isAllowed)) === 1;
-      const { rowCount } = await db.update(batches).set(change).where(isAllowed);
-      if (rowCount === 0) return false;
+      if (!(await set(db))) return false;
       // Workers send the lines of a batch without a budget unchecked, so they have to begin anew.
-      if (needsLines) await sendNudge(db, "batch_stopping");
+      await sendNudge(db, "batch_stopping");
       return true;
     });
   }

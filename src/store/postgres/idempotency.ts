@@ -29,11 +29,15 @@ export class PostgresIdempotency {
     this.#db = db;
   }
 
-  claim(project: string, key: string, claim: Bid): Promise<IdempotencyState> {
+  /**
+   * No transaction holds the row between the two statements, as repeated requests would wait for each other. A key that is
+   * released between them counts as in progress, so that the client asks again.
+   */
+  async claim(project: string, key: string, claim: Bid): Promise<IdempotencyState> {
     const { now } = claim;
     const fresh = { createdAtMs: now, ...heldBy(claim) };
-    return this.#db.transaction(async (db) => {
-      const { rowCount } = await db
+    const { rowCount } = await this.#db.change((db) =>
+      db
         .insert(idempotencyKeys)
         .values({ project, key, ...fresh })
         .onConflictDoUpdate({
@@ -43,9 +47,10 @@ export class PostgresIdempotency {
           setWhere: sql`
             ${idempotencyKeys.createdAtMs} <= ${now} - ${IDEMPOTENCY_KEY_KEPT_MS}::bigint
             or ${idempotencyKeys.leaseExpiresAtMs} <= ${now}`,
-        });
-      return rowCount === 1 ? { kind: "new" } : stateOf(db, project, key);
-    });
+        }),
+    );
+    if (rowCount === 1) return { kind: "new" };
+    return this.#db.read((db) => stateOf(db, project, key));
   }
 
   /** Takes part in the transaction that stores the object, and fails it when another request has the key. */
