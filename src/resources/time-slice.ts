@@ -1,12 +1,14 @@
 /**
  * Divides long work into slices, so that no work blocks the event loop. All long work together may run for 8 ms in a
- * turn of the event loop. The rest waits in a queue, and the event loop does all other work between two turns.
+ * turn of the event loop. The rest waits, and the event loop does all other work between two turns. Projects take turns, so that
+ * the lists of one, hundreds at a time, hold up neither a list of another one nor the results of a batch.
  *
  * A reader of client input, or of many rows, must work in steps of some 64 KiB or at most a millisecond. It asks for
  * time between two steps.
  */
 import type { Reading } from "../batch/reading.ts";
 import { systemClock } from "../clock.ts";
+import { ClientTurns } from "./client-turns.ts";
 
 const SLICE_MS = 8;
 /** The size of a step. The most adversarial JSON of this size takes 2 ms. */
@@ -15,22 +17,44 @@ export const STEP_BYTES = 64 * 1024;
 const SHORT_BYTES = 2 * STEP_BYTES;
 
 let endsAtMs = 0;
-const queue: (() => void)[] = [];
+const waiting = new ClientTurns<() => void>();
+/** Whether the next slice is asked for. */
+let isComing = false;
 
 /** Returns null while there is time left in this turn of the event loop, else a promise of more time. */
 export function timeForMore(): Promise<void> | null {
   if (systemClock.elapsedMs() < endsAtMs) return null;
   const { promise, resolve } = Promise.withResolvers<void>();
-  queue.push(resolve);
-  if (queue.length === 1) setImmediate(startSlice);
+  waiting.add(resolve);
+  askForSlice();
   return promise;
 }
 
-/** Starts a slice for one waiter only. Two waiters could not know whose time is over. */
+function askForSlice(): void {
+  if (isComing) return;
+  isComing = true;
+  setImmediate(startSlice);
+}
+
 function startSlice(): void {
+  isComing = false;
   endsAtMs = systemClock.elapsedMs() + SLICE_MS;
-  queue.shift()?.();
-  if (queue.length > 0) setImmediate(startSlice);
+  goOn();
+}
+
+/**
+ * Lets what waits go on, one after the other while there is time. Most needs little of it, and with a turn for each, hundreds
+ * would wait for as many turns.
+ */
+function goOn(): void {
+  if (waiting.isEmpty) return;
+  if (systemClock.elapsedMs() >= endsAtMs) {
+    askForSlice();
+    return;
+  }
+  waiting.next()?.[0]();
+  // A tick comes after all microtasks, and this one after the ticks that they have asked for.
+  queueMicrotask(() => process.nextTick(goOn));
 }
 
 /** The number of things in a step: some 100 µs when each takes a microsecond. */

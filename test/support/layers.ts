@@ -80,7 +80,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "store/postgres/": {
     may: [
       ...[STORE, "store/sql/", "batch/", "contract/", "clock.ts", "one-by-one.ts"],
-      "resources/client-work.ts",
+      ...["resources/client-work.ts", "resources/client-turns.ts"],
     ],
   },
   "store/sqlite/": {
