@@ -13,6 +13,7 @@ import type { Clock } from "../clock.ts";
 import { PublicError } from "../errors.ts";
 import { workFor } from "../resources/client-work.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
+import { TurnBudget } from "../resources/turn-budget.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import { type AuditDeps, auditRequests } from "./audit.ts";
@@ -77,7 +78,14 @@ export function createApp(deps: AppDeps): App {
   app.use(guardSites(deps));
   app.use("/v1/*", auditRequests(deps));
   app.use("/v1/*", authenticate(deps.callers));
-  app.use("/v1/*", (c, next) => workFor(c.get("project"), next));
+  const turn = new TurnBudget(deps.clock, ANSWERING_MS);
+  app.use("/v1/*", (c, next) =>
+    workFor(c.get("project"), async () => {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      if (!turn.hasTime(resolve)) await promise;
+      await next();
+    }),
+  );
   app.use("/v1/*", limitOpenRequests(deps));
   app.use("/v1/*", limitRequests(deps));
   app.use("/v1/*", async (c, next) => {
@@ -130,6 +138,8 @@ function newApp(deps: AppDeps, hintFor: (c: AppContext) => string): App {
 }
 
 const NO_PROJECT = "";
+/** The time of a turn in which known clients begin. Projects take turns at it, so that none waits for hundreds of another one. */
+const ANSWERING_MS = 6;
 
 const askedPath = (c: AppContext) => truncate(pathOf(c.req.url));
 

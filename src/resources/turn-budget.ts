@@ -7,6 +7,7 @@
  * turns. With this bound a line may have to wait for the next turn, which begins as soon as the sockets have been read.
  */
 import type { Clock } from "../clock.ts";
+import { ClientTurns } from "./client-turns.ts";
 
 /** It is enough for some 50 lines. A shorter time costs throughput, since each turn has a price of its own. */
 const SENDING_MS = 4;
@@ -16,7 +17,7 @@ export class TurnBudget {
   readonly #turnMs: number;
   /** The end of the time in this turn; null until it is first asked for. */
   #endsAtMs: number | null = null;
-  readonly #onNextTurn = new Set<() => void>();
+  readonly #onNextTurn = new ClientTurns<() => void>();
 
   constructor(clock: Pick<Clock, "elapsedMs">, turnMs = SENDING_MS) {
     this.#clock = clock;
@@ -25,14 +26,18 @@ export class TurnBudget {
 
   /** Whether there is time left in this turn. When there is none, `onNextTurn` is called in the next one. */
   hasTime(onNextTurn: () => void): boolean {
+    if (this.#isOpen()) return true;
+    this.#onNextTurn.add(onNextTurn);
+    return false;
+  }
+
+  #isOpen(): boolean {
     const nowMs = this.#clock.elapsedMs();
     if (this.#endsAtMs === null) {
       this.#endsAtMs = nowMs + this.#turnMs;
       setImmediate(this.#startTurn);
     }
-    if (nowMs < this.#endsAtMs) return true;
-    this.#onNextTurn.add(onNextTurn);
-    return false;
+    return nowMs < this.#endsAtMs;
   }
 
   readonly #startTurn = (): void => {
@@ -45,10 +50,8 @@ export class TurnBudget {
    * may take many times as long as the call itself.
    */
   readonly #callNext = (): void => {
-    const [call] = this.#onNextTurn;
-    if (call === undefined || !this.hasTime(call)) return;
-    this.#onNextTurn.delete(call);
-    call();
+    if (this.#onNextTurn.isEmpty || !this.#isOpen()) return;
+    this.#onNextTurn.next()?.[0]();
     // A tick comes after all microtasks, and this one after the ticks that they have asked for.
     queueMicrotask(() => process.nextTick(this.#callNext));
   };
