@@ -51,17 +51,25 @@ export async function administer(
     const storage = alone === null ? await openStorage(config, deps) : null;
     const opened = alone ?? storage;
     if (opened === null || !opened.ok) return { problem: opened?.problem ?? "" };
-    // The output of a command says what it did. Servers find out by themselves.
     const { store } = opened;
+    // A key ends by the clock of the store, and this machine may be any. A database that is away fails the command itself.
+    const dateMs = await store.readDateMs().catch(() => clock.nowMs());
+    const aheadMs = dateMs - clock.nowMs();
+    const storeClock: Clock = {
+      nowMs: () => clock.nowMs() + aheadMs,
+      elapsedMs: () => clock.elapsedMs(),
+      after: (ms, fn) => clock.after(ms, fn),
+    };
+    // The output of a command says what it did. Servers find out by themselves.
     const log = createLog("silent");
-    const keys = new Keys({ store, clock, log, refresh: async () => {} });
-    const projects = newProjects({ store, clock, log, configNow: () => config });
+    const keys = new Keys({ store, clock: storeClock, log, refresh: async () => {} });
+    const projects = newProjects({ store, clock: storeClock, log, configNow: () => config });
     const purge = (project: string) => {
       if (!storage?.ok) return store.purgeProject(project);
       const intents = new BlobIntents({ ...storage, log });
       return purgeOnce(project, { ...storage, log, intents, isDraining: () => false });
     };
-    return await act({ keys, projects, purge, clock, begunIn });
+    return await act({ keys, projects, purge, clock: storeClock, begunIn });
   } finally {
     await closers.closeAll();
   }

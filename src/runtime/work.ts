@@ -170,7 +170,11 @@ function openParts(
     fleet,
     memory: new MemoryBudget(() => configNow().limits.memory_bytes),
   };
-  return { ...parts, deliveries: newDeliveryRunner(parts), projects: newProjects(parts) };
+  return {
+    ...parts,
+    deliveries: newDeliveryRunner(parts),
+    projects: newProjects({ ...parts, clock: fleet.storeClock }),
+  };
 }
 
 const auditFileOf = ({ audit }: Config) => (audit === undefined ? undefined : (audit.file ?? null));

@@ -69,5 +69,7 @@ export interface Store
     NudgeStore {
   /** Rejects when the store cannot be used, also when it takes no writes. */
   ping(): Promise<void>;
+  /** Returns the date by the clock of the store. */
+  readDateMs(): Promise<number>;
   close(): Promise<void>;
 }

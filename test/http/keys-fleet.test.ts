@@ -6,6 +6,7 @@ import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
+import { clockWrongBy } from "../support/wrong-clock.ts";
 
 const ADMIN = "key-of-the-operator";
 
@@ -52,6 +53,32 @@ test.skipIf(postgres === null)(
     const { code, stdout, stderr } = await command.exited();
     expect([code, stderr]).toEqual([0, expect.stringContaining("made key_")]);
     await becomes(server, stdout.trim(), 200);
+  },
+);
+
+test.skipIf(postgres === null).each([-48, 48])(
+  "a key of the command has its lifetime, and a project its date, where the clock of the machine is off by %i h",
+  async (hours) => {
+    const databaseUrl = await postgres!.createDatabase();
+    await using fleet = new Fleet({ databaseUrl, config: { auth } });
+    const env = clockWrongBy(hours * 3_600_000);
+    const server = await fleet.api({ env });
+    const args = ["create", "--name", "ci", "--expires-in", "12h", "--data-dir", fleet.dataDir];
+    const command = new BatchdProcess(["keys", ...args], {
+      BATCHD_DATABASE_URL: databaseUrl,
+      ...env,
+    });
+    const key = (await command.exited()).stdout.trim();
+    await becomes(server, key, 200);
+    const admin = (path: string, init = {}) =>
+      fetch(`${server.url}/v1/admin/${path}`, { headers: as(ADMIN), ...init });
+    const made = { method: "POST", body: JSON.stringify({ name: "search" }) };
+    const project = (await (await admin("projects", made)).json()) as { created_at: number };
+    const keys = (await (await admin("keys")).json()) as { data: { expires_at: number }[] };
+    const nowSeconds = Date.now() / 1_000;
+    expect(Math.abs(project.created_at - nowSeconds)).toBeLessThan(600);
+    const endsInSeconds = (keys.data[0]?.expires_at ?? 0) - nowSeconds;
+    expect(Math.abs(endsInSeconds - 12 * 3_600)).toBeLessThan(600);
   },
 );
 

@@ -57,4 +57,10 @@ export function testQuotas(open: OpenStore): void {
     expect(await store.takeRequest("set back", 1)).toMatchObject({ isGranted: true, remaining: 0 });
     expect(await store.takeRequest("set back", 1)).toMatchObject({ isGranted: false });
   });
+
+  test("the date of the store is the one by which it decides", async () => {
+    const { store } = await open();
+    at(store, NOW_MS + 1_234);
+    expect(await store.readDateMs()).toBe(NOW_MS + 1_234);
+  });
 }

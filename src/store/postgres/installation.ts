@@ -4,7 +4,7 @@
  */
 import { randomUUID } from "node:crypto";
 import type { Database } from "./database.ts";
-import { isNull } from "./drizzle.ts";
+import { isNull, type SQL, sql } from "./drizzle.ts";
 import { installation } from "./file-schema.ts";
 
 export interface InstallationFacts {
@@ -42,6 +42,13 @@ export class Installation {
     await this.#db.change((db) =>
       db.select({ id: installation.id }).from(installation).for("update", { skipLocked: true }),
     );
+  }
+
+  async readDateMs(now: SQL): Promise<number> {
+    const { rows } = await this.#db.read((db) =>
+      db.execute<{ now: string }>(sql`select ${now} as now`),
+    );
+    return Number(rows[0]?.now);
   }
 
   /**

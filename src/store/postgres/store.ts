@@ -181,6 +181,7 @@ function composeStore(db: Database, now: Now): Omit<Store, "onNudge" | "close"> 
     ...replicaMethods(new PostgresReplicas(db), now),
     ...keyMethods(new PostgresKeys(db), new PostgresInteractiveSlots(db), now),
     ping: () => new Installation(db).ping(),
+    readDateMs: () => new Installation(db).readDateMs(now()),
     ...nudgeMethods(db),
   };
 }

@@ -167,6 +167,7 @@ function composeStore(db: Db, wal: WalSync, clock: Pick<Clock, "nowMs">): Store 
     ...replicaMethods(new SqliteReplicas(), now),
     ...keyMethods(new SqliteKeys(db), new SqliteInteractiveSlots(db), now),
     ping: async () => write(db, () => void db.get(sql`select 1`)),
+    readDateMs: async () => now(),
     close: () => wal.close().finally(() => db.$client.close()),
   };
 }
