@@ -1,6 +1,6 @@
 /**
- * Lets what waits for something shared take turns: the server's own work and the work of clients, and the projects among the
- * clients. So a request waits behind one of each project that waits, and never behind hundreds of one.
+ * Lets what waits for something shared take turns: the server's own work and the work of clients, and the projects among
+ * the clients. So a request waits behind one of each project that waits, and never behind hundreds of one.
  */
 import { projectOfWork } from "./client-work.ts";
 

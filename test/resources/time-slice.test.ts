@@ -1,4 +1,4 @@
-/** Long work takes turns: the server's own and the work of clients, and the projects among the clients. */
+/** Long work takes turns: the server's own and what clients ask for, and so do the projects among the clients. */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { ownWork, workFor } from "../../src/resources/client-work.ts";

@@ -2,9 +2,12 @@
 import OpenAI from "openai";
 import { Client } from "pg";
 import { describe, expect, test } from "vitest";
+import { systemClock } from "../../src/clock.ts";
+import { openPostgresStore } from "../../src/store/postgres/store.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { chatLines, startTestService } from "../support/service.ts";
+import { claimBy, insertBatch } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 const postgres = await sharePostgres("shared connections");
@@ -88,5 +91,28 @@ describe.skipIf(postgres === null)("the connections to the database", () => {
     await second.query("rollback");
     await Promise.all([first, ...sent]);
     expect(answered.indexOf("b")).toBeLessThan(10);
+  });
+
+  test("hold no row for long: a repeated request and new metadata of a batch need no transaction of several statements", async () => {
+    const url = await postgres!.createDatabase();
+    let sentCount = 0;
+    const opened = await openPostgresStore({
+      ...{ url, poolSize: 2, listens: false, clock: systemClock },
+      onStatements: (count) => {
+        sentCount += count;
+      },
+    });
+    if (!opened.ok) throw new Error(opened.problem);
+    const { store } = opened;
+    const { id, project } = (await insertBatch(store)).batch;
+    const claim = () => store.claimIdempotencyKey(project, "key", claimBy("request"));
+    expect(await claim()).toEqual({ kind: "new" });
+    sentCount = 0;
+    expect(await claim()).toEqual({ kind: "in_progress" });
+    expect(sentCount).toBe(2);
+    const metadata = { name: "new" };
+    expect(await store.updateBatchIfAllowed({ project, id }, { metadata })).toBe(true);
+    expect(sentCount).toBe(3);
+    await store.close();
   });
 });

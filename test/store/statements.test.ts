@@ -124,23 +124,6 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
     expect((await store.findBatch(scoped))?.status).toBe("finalizing");
   });
 
-  test("of a repeated request, and of new metadata for a batch, are each a transaction by itself, which holds no row for long", async () => {
-    await using counted = await openCounted();
-    const { store } = counted;
-    const { id, project } = (await insertBatch(store)).batch;
-    const claim = () => store.claimIdempotencyKey(project, "key", claimBy("request"));
-    expect(await claim()).toEqual({ kind: "new" });
-    const repeated = await counted.countOf(async () =>
-      expect(await claim()).toEqual({ kind: "in_progress" }),
-    );
-    expect(repeated).toMatchObject({ sent: 2, run: 2 });
-    const metadata = { name: "new" };
-    const changed = await counted.countOf(async () =>
-      expect(await store.updateBatchIfAllowed({ project, id }, { metadata })).toBe(true),
-    );
-    expect(changed).toMatchObject({ sent: 1, run: 1 });
-  });
-
   test("read none of the batches that wait for others, however many wait for however many", async () => {
     await using counted = await openCounted();
     const { store, query } = counted;
