@@ -65,9 +65,9 @@ function slowClaim() {
   };
   return {
     open,
-    committed: committed.promise,
-    renewed: renewed.promise,
-    nudged: stopping.promise,
+    committed: named(() => "a claim", committed.promise),
+    renewed: named(() => "a renewal of a chunk", renewed.promise),
+    nudged: named(() => "a nudge to stop", stopping.promise),
     release: () => released.resolve(),
   };
 }
