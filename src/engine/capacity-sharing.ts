@@ -130,8 +130,9 @@ export class CapacitySharing {
       return;
     }
     this.#cancelRunOut = clock.after(runsOutInMs, () => this.#runOut());
-    upstreams.setShares(shares);
+    // The hours of the upstreams go by its date.
     fleet.renewed(renewed);
+    upstreams.setShares(shares);
     upstreams.setPeers(fleet.workers, { owner, nowMs: fleet.nowMs });
     if (fleet.isHousekeeper) {
       const own = report.isWorker ? [{ owner, ...report }] : [];

@@ -44,15 +44,19 @@ describe("two targets of one route", () => {
     a.hold();
     b.hold();
     const failing = send(route, "[[status 500]]");
+    const [first, second] = await Promise.race([
+      a.reached(1).then(() => [a, b] as const),
+      b.reached(1).then(() => [b, a] as const),
+    ]);
     const busy = send(route, "busy");
-    await Promise.all([a.reached(1), b.reached(1)]);
-    a.release();
-    await a.idle();
-    expect(statusOf(await send(route, "a is free"))).toBe(200);
-    b.release();
-    await b.reached(2);
-    expect([...a.received.keys()]).toEqual(["[[status 500]]", "a is free"]);
-    expect([...b.received.keys()]).toEqual(["busy", "[[status 500]]"]);
+    await second.reached(1);
+    first.release();
+    await first.idle();
+    expect(statusOf(await send(route, "the first is free"))).toBe(200);
+    second.release();
+    await second.reached(2);
+    expect([...first.received.keys()]).toEqual(["[[status 500]]", "the first is free"]);
+    expect([...second.received.keys()]).toEqual(["busy", "[[status 500]]"]);
     expect((await Promise.all([failing, busy])).map(statusOf)).toEqual([500, 200]);
   });
 

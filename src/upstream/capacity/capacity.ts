@@ -83,10 +83,11 @@ export class Capacity implements Gate {
 
   /** Takes a part of the configured limits, because other replicas have the rest. */
   setShare(share: Pick<SlotShare, "slotCount" | "fraction">): void {
-    if (!this.#own.setShare(share)) return;
-    this.#quota.setLimits(this.#own.quota);
+    const isOther = this.#own.setShare(share);
+    if (isOther) this.#quota.setLimits(this.#own.quota);
+    // The date of the store, by which windows go, was read with the shares.
     this.#setLimits();
-    this.limiter.recheck();
+    if (isOther) this.limiter.recheck();
   }
 
   get slotCount(): number {
