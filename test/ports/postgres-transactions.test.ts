@@ -7,6 +7,7 @@ import { NO_SPENDING } from "../../src/batch/spending.ts";
 import { systemClock } from "../../src/clock.ts";
 import { IdempotencyKeyLost } from "../../src/store/idempotency.ts";
 import type { ChunkLease } from "../../src/store/leases.ts";
+import { connectionOf } from "../../src/store/postgres/connection.ts";
 import { Database } from "../../src/store/postgres/database.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { query } from "../support/postgres.ts";
@@ -43,7 +44,7 @@ const open = () => postgres!.open();
 async function openCounter() {
   const url = await postgres!.createEmptyDatabase();
   await query(url, "create table runs (n int)");
-  const db = new Database({ connectionString: url, max: 2 }, systemClock);
+  const db = new Database(connectionOf({ url, poolSize: 2 }), systemClock);
   const committed = async () => (await query(url, "select n from runs")).length;
   return { url, db, committed, [Symbol.asyncDispose]: () => db.close() };
 }
@@ -134,8 +135,8 @@ function testRepeating(): void {
 function testTimeouts(): void {
   test("a statement that is not waited for any more ends on the server, too", async () => {
     const url = await postgres!.createEmptyDatabase();
-    const limits = { max: 2, query_timeout: 300 };
-    const db = new Database({ connectionString: url, ...limits }, systemClock);
+    const connection = { ...connectionOf({ url, poolSize: 2 }), query_timeout: 300 };
+    const db = new Database(connection, systemClock);
     const slow = db.read((each) => each.execute(sql`select pg_sleep(3600)`));
     await expect(slow).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
     const running = `select 1 from pg_stat_activity

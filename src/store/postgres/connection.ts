@@ -18,7 +18,13 @@ export interface ConnectionOptions {
   readonly caFile?: string | undefined;
 }
 
-export function connectionOf(options: ConnectionOptions): PoolConfig {
+/** The options of a pool with the bounds that its users share. */
+export interface BoundedPool extends PoolConfig {
+  readonly max: number;
+  readonly connectionTimeoutMillis: number;
+}
+
+export function connectionOf(options: ConnectionOptions): BoundedPool {
   const { poolSize, tls, caFile, applicationName = "batchd" } = options;
   const isNamed = options.applicationName !== undefined;
   const url = isNamed ? without(options.url, /^application_name$/) : options.url;

@@ -14,6 +14,7 @@ import { type Clock, sleep } from "../../clock.ts";
 import { OneByOne } from "../../one-by-one.ts";
 import { StoreRefusal, StoreUnavailable } from "../failures.ts";
 import { cancelStatement } from "./cancel.ts";
+import type { BoundedPool } from "./connection.ts";
 import { ConnectionTurns } from "./connection-turns.ts";
 import {
   isForbidden,
@@ -25,14 +26,7 @@ import {
   StandbyFound,
   unwrapped,
 } from "./driver-errors.ts";
-import {
-  drizzle,
-  type NodePgDatabase,
-  Pool,
-  type PoolClient,
-  type PoolConfig,
-  sql,
-} from "./drizzle.ts";
+import { drizzle, type NodePgDatabase, Pool, type PoolClient, sql } from "./drizzle.ts";
 
 /** The callback for statements that go to the server. */
 export type OnStatements = (count: number) => void;
@@ -52,10 +46,6 @@ const BEGIN =
 const STATEMENTS_OF_BEGIN = 2;
 
 const STATEMENT_TIMEOUT_MS = 30_000;
-
-const DEFAULT_POOL_SIZE = 10;
-/** A call waits so long for a free connection. */
-const FREE_WITHIN_MS = 5_000;
 
 /** The connections to databases that cannot notify anyone. */
 const mute = new WeakSet<Db>();
@@ -81,19 +71,17 @@ export class Database {
   #isMute = false;
 
   constructor(
-    config: PoolConfig,
+    config: BoundedPool,
     clock: Pick<Clock, "after">,
     onStatements: OnStatements = () => {},
   ) {
     this.#clock = clock;
     this.#onStatements = onStatements;
-    const { max: total = DEFAULT_POOL_SIZE, connectionTimeoutMillis: waitMs = FREE_WITHIN_MS } =
-      config;
+    const { max: total, connectionTimeoutMillis: waitMs } = config;
     this.#turns = new ConnectionTurns({ total, waitMs, clock });
     this.#pool = new Pool({
       query_timeout: STATEMENT_TIMEOUT_MS,
       ...config,
-      max: total,
       verify: (client, done) => void this.#refuseStandby(client).then(() => done(), done),
     });
     // An unhandled error of an idle connection would end the process. The next statement finds the connection closed.
