@@ -1,6 +1,6 @@
 /**
  * Gives clients the result files as tables. A conversion has a thread and up to some hundred megabytes for a very long row,
- * so the number of them is bounded. A client that reads nothing keeps its conversion only while no one else wants one.
+ * so the number of them is bounded. A client that hardly reads keeps its conversion only while no one else wants one.
  */
 import type { Readable } from "node:stream";
 import type { StoredFile } from "../batch/batch.ts";
@@ -14,9 +14,9 @@ import type { Files } from "./files.ts";
 const MAX_CONVERSIONS = 4;
 const MAX_CONVERSIONS_OF_PROJECT = 2;
 
-/** A client that has read nothing for so long may lose its conversion. */
+/** A client that takes no piece for so long may lose its conversion. */
 const STALLED_MS = 10_000;
-/** The bytes after which a client is known to read. */
+/** The size of a piece. */
 const PIECE_BYTES = 64 * 1024;
 
 export interface TableReading extends Disposable {

@@ -3,7 +3,7 @@
  * (`/openai/batches`, `/openai/deployments/NAME/batches`), with doubled slashes or with a final slash reach the same
  * route.
  */
-import { Hono } from "hono";
+import { Hono, type MiddlewareHandler } from "hono";
 import type { Keys } from "../api/keys.ts";
 import type { Models } from "../api/models.ts";
 import type { Projects } from "../api/projects.ts";
@@ -78,14 +78,7 @@ export function createApp(deps: AppDeps): App {
   app.use(guardSites(deps));
   app.use("/v1/*", auditRequests(deps));
   app.use("/v1/*", authenticate(deps.callers));
-  const turn = new TurnBudget(deps.clock, ANSWERING_MS);
-  app.use("/v1/*", (c, next) =>
-    workFor(c.get("project"), async () => {
-      const { promise, resolve } = Promise.withResolvers<void>();
-      if (!turn.hasTime(resolve)) await promise;
-      await next();
-    }),
-  );
+  app.use("/v1/*", beginInTurns(deps));
   app.use("/v1/*", limitOpenRequests(deps));
   app.use("/v1/*", limitRequests(deps));
   app.use("/v1/*", async (c, next) => {
@@ -138,8 +131,20 @@ function newApp(deps: AppDeps, hintFor: (c: AppContext) => string): App {
 }
 
 const NO_PROJECT = "";
-/** The time of a turn in which known clients begin. Projects take turns at it, so that none waits for hundreds of another one. */
-const ANSWERING_MS = 6;
+/** The time of a turn of the event loop in which known clients begin. */
+const BEGINNING_MS = 6;
+
+/** Lets projects take turns at the time in which requests begin, so that none waits for hundreds of another one. */
+function beginInTurns({ clock }: Pick<AppDeps, "clock">): MiddlewareHandler<AppEnv> {
+  const turn = new TurnBudget(clock, BEGINNING_MS);
+  return (c, next) =>
+    workFor(c.get("project"), async () => {
+      await new Promise<void>((begin) => {
+        if (turn.hasTime(begin)) begin();
+      });
+      await next();
+    });
+}
 
 const askedPath = (c: AppContext) => truncate(pathOf(c.req.url));
 

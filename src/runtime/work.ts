@@ -126,7 +126,7 @@ function openParts(
   { config, clock, log, metrics }: RuntimeOptions,
   { store, blobs, tracing, configNow, upstreams: targets, closers }: Opened,
 ): Parts {
-  const fleet = new Fleet(clock, { isStoreHere: config.database_url === undefined });
+  const fleet = new Fleet(clock, { isStoreHere: !isShared(config) });
   const upstreams = openUpstreams({
     upstreams: targets,
     maxAnswerBytes: () => configNow().limits.max_answer_bytes,

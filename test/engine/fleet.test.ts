@@ -1,12 +1,12 @@
 /** The date by which all replicas go, whatever date a machine shows: processes on one PostgreSQL. */
 import { describe, expect, test } from "vitest";
-import { systemClock } from "../../src/clock.ts";
 import { createBatch } from "../support/batches.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
+import { clockAhead } from "../support/wrong-clock.ts";
 
 const postgres = forAllTests(await sharePostgres("the clock of a fleet"));
 
@@ -15,7 +15,7 @@ test.skipIf(postgres === null)(
   async () => {
     await using upstream = await startUpstream();
     let aheadMs = 0;
-    const clock = { ...systemClock, nowMs: () => systemClock.nowMs() + aheadMs };
+    const clock = clockAhead(() => aheadMs);
     await using service = await startTestService({
       clock,
       config: {
@@ -43,7 +43,7 @@ describe.skipIf(postgres === null).each([
     await using upstream = await startUpstream();
     await using receiver = await startReceiver();
     let aheadMs = 0;
-    const clock = { ...systemClock, nowMs: () => systemClock.nowMs() + aheadMs };
+    const clock = clockAhead(() => aheadMs);
     await using service = await startTestService({
       clock,
       config: {

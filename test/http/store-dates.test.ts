@@ -10,6 +10,7 @@ import { Scrape } from "../support/prometheus.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
+import { clockAhead } from "../support/wrong-clock.ts";
 
 const postgres = forAllTests(await sharePostgres("the dates of the store"));
 
@@ -35,7 +36,7 @@ describe.skipIf(postgres === null)("on a machine whose clock is two days", () =>
       await using upstream = await startUpstream();
       const database_url = await postgres!.createDatabase();
       await using service = await startTestService({
-        clock: { ...systemClock, nowMs: () => systemClock.nowMs() + skewMs },
+        clock: clockAhead(() => skewMs),
         config: {
           database_url,
           upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
@@ -76,7 +77,7 @@ describe.skipIf(postgres === null)("on a machine whose clock is two days", () =>
       const database_url = await postgres!.createDatabase();
       await using service = await startTestService({
         // After three days an event is given up.
-        clock: { ...systemClock, nowMs: () => systemClock.nowMs() + 2 * skewMs },
+        clock: clockAhead(() => 2 * skewMs),
         config: {
           database_url,
           upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
@@ -106,7 +107,7 @@ describe.skipIf(postgres === null)("on a machine whose clock is two days", () =>
       await using upstream = await startUpstream();
       const database_url = await postgres!.createDatabase();
       await using service = await startTestService({
-        clock: { ...systemClock, nowMs: () => systemClock.nowMs() + skewMs },
+        clock: clockAhead(() => skewMs),
         config: {
           database_url,
           upstreams: [{ name: "one", base_url: upstream.url, models: ["*"], max_concurrency: 1 }],
@@ -137,7 +138,7 @@ describe.skipIf(postgres === null)("on a machine whose clock is two days", () =>
       const hour = (hours: number) =>
         new Date((now + hours * 3_600) * 1_000).toISOString().slice(11, 16);
       await using service = await startTestService({
-        clock: { ...systemClock, nowMs: () => systemClock.nowMs() + skewMs },
+        clock: clockAhead(() => skewMs),
         config: {
           database_url,
           upstreams: [
@@ -158,7 +159,7 @@ describe.skipIf(postgres === null)("on a machine whose clock is two days", () =>
   test.each(SKEWS)("$name, a window has the time left that the store says", async ({ skewMs }) => {
     await using upstream = await startUpstream();
     await using service = await startTestService({
-      clock: { ...systemClock, nowMs: () => systemClock.nowMs() + skewMs },
+      clock: clockAhead(() => skewMs),
       config: {
         database_url: await postgres!.createDatabase(),
         upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
@@ -179,7 +180,7 @@ describe.skipIf(postgres === null)("on a machine whose clock is two days", () =>
     await using upstream = await startUpstream();
     const database_url = await postgres!.createDatabase();
     await using service = await startTestService({
-      clock: { ...systemClock, nowMs: () => systemClock.nowMs() + skewMs },
+      clock: clockAhead(() => skewMs),
       config: {
         database_url,
         upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
@@ -198,7 +199,7 @@ describe.skipIf(postgres === null)("on a machine whose clock is two days", () =>
   test("ahead, a key is made that ends before the date of the machine", async () => {
     const admin = { name: "operator", key: "key-admin", scopes: ["admin"] };
     await using service = await startTestService({
-      clock: { ...systemClock, nowMs: () => systemClock.nowMs() + 48 * HOUR_MS },
+      clock: clockAhead(() => 48 * HOUR_MS),
       config: { database_url: await postgres!.createDatabase(), auth: { keys: [admin] } },
     });
     const expires_at = Math.floor(Date.now() / 1_000) + 3_600;
