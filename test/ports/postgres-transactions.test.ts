@@ -44,7 +44,7 @@ const open = () => postgres!.open();
 async function openCounter() {
   const url = await postgres!.createEmptyDatabase();
   await query(url, "create table runs (n int)");
-  const db = new Database(connectionOf({ url, poolSize: 2 }), systemClock);
+  const db = new Database(connectionOf({ url, poolSize: 2 }), { clock: systemClock });
   const committed = async () => (await query(url, "select n from runs")).length;
   return { url, db, committed, [Symbol.asyncDispose]: () => db.close() };
 }
@@ -136,7 +136,7 @@ function testTimeouts(): void {
   test("a statement that is not waited for any more ends on the server, too", async () => {
     const url = await postgres!.createEmptyDatabase();
     const connection = { ...connectionOf({ url, poolSize: 2 }), query_timeout: 300 };
-    const db = new Database(connection, systemClock);
+    const db = new Database(connection, { clock: systemClock });
     const slow = db.read((each) => each.execute(sql`select pg_sleep(3600)`));
     await expect(slow).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
     const running = `select 1 from pg_stat_activity

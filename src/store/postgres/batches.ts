@@ -20,7 +20,7 @@ import { isListed, isOpenBatch, isOpenShown, linesToSend, mayExpire } from "./co
 import type { Database, Db } from "./database.ts";
 import { insertWaitingDeliveries } from "./deliveries.ts";
 import { and, desc, eq, gte, inArray, lt, type SQL, sql } from "./drizzle.ts";
-import type { PostgresIdempotency } from "./idempotency.ts";
+import { recordReceipt } from "./idempotency.ts";
 import { HIDDEN_FROM_OLDER } from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
 import { lockLists } from "./project-locks.ts";
@@ -113,20 +113,14 @@ const hasText = (text: string): SQL => sql`(strpos(${batches.id}, ${text}) > 0
 const hasPair = ([key, value]: [string, string]): SQL =>
   sql`${READABLE_METADATA} ->> ${key}::text = ${value}`;
 
-interface Insertion extends BatchInsertion {
-  readonly now: SQL;
-}
-
 export class PostgresBatches {
   readonly #db: Database;
-  readonly #idempotency: PostgresIdempotency;
 
-  constructor(db: Database, idempotency: PostgresIdempotency) {
+  constructor(db: Database) {
     this.#db = db;
-    this.#idempotency = idempotency;
   }
 
-  insert(batch: Batch, insertion: Insertion): Promise<void> {
+  insertBatch(batch: Batch, insertion: BatchInsertion = {}): Promise<void> {
     const { project } = batch;
     return this.#db.lockingTransaction({ kind: "lists", project }, (db) =>
       this.#insertWithin(db, batch, insertion),
@@ -136,22 +130,22 @@ export class PostgresBatches {
   async #insertWithin(
     db: Db,
     batch: Batch,
-    { receipt, quotas, deliveries = [], now }: Insertion,
+    { receipt, quotas, deliveries = [] }: BatchInsertion,
   ): Promise<void> {
-    if (receipt !== undefined) await this.#idempotency.record(db, receipt);
+    if (receipt !== undefined) await recordReceipt(db, receipt);
     await sendNudge(db, "batch_created");
     if (batch.isInputPending) await markSource(db, batch);
     await lockLists(db, batch.project);
     // No other batch of the project comes between, because its lists are locked.
     await assertRoom(db, batch.project, quotas?.openBatches ?? null);
-    if (boundsSpending(quotas)) await assertMayCreate(db, batch.project, quotas, now);
+    if (boundsSpending(quotas)) await assertMayCreate(db, batch.project, quotas, this.#db.now());
     const isBeyondOlder = batch.isInputPending || batch.deduplicated !== null;
     const hidden = isBeyondOlder ? HIDDEN_FROM_OLDER : {};
     await db.insert(batches).values({ ...rowFromBatch(batch), ...hidden });
     await insertWaitingDeliveries(db, batch, deliveries);
   }
 
-  update(batch: ScopedId<"batch">, change: BatchChange): Promise<boolean> {
+  updateBatchIfAllowed(batch: ScopedId<"batch">, change: BatchChange): Promise<boolean> {
     const needsLines = "budget" in change || "priority" in change;
     const isAllowed = and(isScopedBatch(batch), needsLines ? mayExpire : undefined);
     if (Object.keys(change).length === 0) {
@@ -168,14 +162,14 @@ export class PostgresBatches {
     });
   }
 
-  async find(batch: ScopedId<"batch">): Promise<Batch | null> {
+  async findBatch(batch: ScopedId<"batch">): Promise<Batch | null> {
     const [row] = await this.#db.read((db) =>
       db.select().from(batches).where(isScopedBatch(batch)),
     );
     return row === undefined ? null : batchFromRow(row);
   }
 
-  async list({ project, limit, after, filter }: BatchQuery): Promise<Page<Batch> | null> {
+  async listBatches({ project, limit, after, filter }: BatchQuery): Promise<Page<Batch> | null> {
     let before = Number.MAX_SAFE_INTEGER;
     if (after !== null) {
       const place = await this.#db.read((db) => placeOf(db, "batches", { project, id: after }));

@@ -9,6 +9,7 @@ import type { BatchId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
 import type { ClaimedChunk, SegmentEntry, WantedChunks } from "../chunks.ts";
+import type { Claim } from "../claim.ts";
 import type { ChunkLease } from "../leases.ts";
 import { batchFromRow, chunkFromRow, segmentFromRow } from "../rows.ts";
 import {
@@ -44,8 +45,11 @@ export class PostgresChunks {
    * The segments are read after the claim has been committed. A statement reads what was committed before it began, and a
    * former holder whose lease ran out may write until the claim. Its last segment would be missed, and its lines sent again.
    */
-  async claim(claim: Bid & { readonly wanted: readonly WantedChunks[] }): Promise<ClaimedChunk[]> {
-    const rows = await this.#db.change((db) => claimFirst(db, claim));
+  async claimChunks(
+    claim: Claim & { readonly wanted: readonly WantedChunks[] },
+  ): Promise<ClaimedChunk[]> {
+    const bid = this.#db.timed(claim);
+    const rows = await this.#db.change((db) => claimFirst(db, bid));
     // A first claim finds no segments.
     const continued = rows
       .map(({ chunk }) => chunk)
@@ -97,18 +101,15 @@ export class PostgresChunks {
     });
   }
 
-  async countFailureIfLeased(lease: ChunkLease): Promise<boolean> {
+  async countChunkFailureIfLeased(lease: ChunkLease): Promise<boolean> {
     const { rowCount } = await this.#db.change((db) =>
       db.update(chunks).set({ failureCount: sql`failure_count + 1` }).where(isHeldChunk(lease)),
     );
     return rowCount === 1;
   }
 
-  async closeIfLeased(
-    lease: ChunkLease,
-    lastEntry: SegmentEntry | null,
-    now: SQL,
-  ): Promise<boolean> {
+  async closeChunkIfLeased(lease: ChunkLease, lastEntry: SegmentEntry | null): Promise<boolean> {
+    const now = this.#db.now();
     // The chunk is rarely the last one of its batch, and rarely has failures. Then it takes one statement.
     if (lastEntry !== null && lastEntry.failures.length === 0) {
       const open = closedWhileOthersRun(lease, now);

@@ -56,20 +56,15 @@ const TABLES = {
 /** PostgreSQL takes 65,535 values in a statement. The widest table has 61 columns, and may get twice as many. */
 const INSERTED_AT_ONCE = 500;
 
-interface CopyingOptions {
-  /** The name of this process on its connections. */
-  readonly applicationName: string;
-  readonly now: () => SQL;
-}
-
 export class PostgresCopying implements CopyStore {
   readonly needsChecksums = true;
   readonly #db: Database;
-  readonly #options: CopyingOptions;
+  /** The name of this process on its connections. */
+  readonly #applicationName: string;
 
-  constructor(db: Database, options: CopyingOptions) {
+  constructor(db: Database, applicationName: string) {
     this.#db = db;
-    this.#options = options;
+    this.#applicationName = applicationName;
   }
 
   async readInstallation(): Promise<InstallationFacts> {
@@ -83,7 +78,7 @@ export class PostgresCopying implements CopyStore {
   }
 
   async endCopy(): Promise<void> {
-    const copiedAtMs = this.#options.now();
+    const copiedAtMs = this.#db.now();
     await this.#db.change((db) => db.update(installation).set({ copiedAtMs }));
   }
 
@@ -97,9 +92,9 @@ export class PostgresCopying implements CopyStore {
         select 'process ' || pid || coalesce(' from ' || host(client_addr), '') || ' (' || application_name || ')' as user
         from pg_stat_activity
         where datname = current_database() and pid <> pg_backend_pid()
-          and application_name like 'batchd%' and application_name <> ${this.#options.applicationName}
+          and application_name like 'batchd%' and application_name <> ${this.#applicationName}
         union
-        select owner from replicas where expires_at_ms > ${this.#options.now()}`),
+        select owner from replicas where expires_at_ms > ${this.#db.now()}`),
     );
     return rows.map(({ user }) => user);
   }

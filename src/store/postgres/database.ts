@@ -26,7 +26,7 @@ import {
   StandbyFound,
   unwrapped,
 } from "./driver-errors.ts";
-import { drizzle, type NodePgDatabase, Pool, type PoolClient, sql } from "./drizzle.ts";
+import { drizzle, type NodePgDatabase, Pool, type PoolClient, type SQL, sql } from "./drizzle.ts";
 
 /** The callback for statements that go to the server. */
 export type OnStatements = (count: number) => void;
@@ -59,23 +59,32 @@ type Attempt<T> =
   | { readonly ok: true; readonly value: T }
   | { readonly ok: false; readonly cause: unknown; readonly changedNothing: boolean };
 
+export interface DatabaseOptions {
+  /** It times the pauses between attempts. */
+  readonly clock: Pick<Clock, "after">;
+  readonly onStatements?: OnStatements | undefined;
+  /** Replaces the clock of the database in tests. */
+  readonly nowMs?: (() => number) | undefined;
+}
+
+/** The present time by the clock of the database, as milliseconds. It stands still within a transaction. */
+const NOW: SQL = sql`(extract(epoch from now()) * 1000)::bigint`;
+
 export class Database {
   readonly #pool: InstanceType<typeof Pool>;
   readonly #turns: ConnectionTurns;
   readonly #wrapped = new WeakMap<PoolClient, Db>();
   readonly #clock: Pick<Clock, "after">;
+  readonly #nowMs: (() => number) | undefined;
   readonly #onStatements: OnStatements;
   /** The transactions that take a lock, by the name of the lock. */
   readonly #locking = new OneByOne<string>();
   #closed: Promise<void> | null = null;
   #isMute = false;
 
-  constructor(
-    config: BoundedPool,
-    clock: Pick<Clock, "after">,
-    onStatements: OnStatements = () => {},
-  ) {
+  constructor(config: BoundedPool, { clock, nowMs, onStatements = () => {} }: DatabaseOptions) {
     this.#clock = clock;
+    this.#nowMs = nowMs;
     this.#onStatements = onStatements;
     const { max: total, connectionTimeoutMillis: waitMs } = config;
     this.#turns = new ConnectionTurns({ total, waitMs, clock });
@@ -97,6 +106,16 @@ export class Database {
       ),
     );
     this.#isMute = rows[0]?.known !== true;
+  }
+
+  /** Returns the present time for a statement. The clock of the database decides, because the clocks of replicas differ. */
+  now(): SQL {
+    return this.#nowMs === undefined ? NOW : sql`${this.#nowMs()}::bigint`;
+  }
+
+  /** Adds the time at which a claim comes in. */
+  timed<C extends object>(claim: C): C & { readonly now: SQL } {
+    return { ...claim, now: this.now() };
   }
 
   /** Runs statements that change nothing. */

@@ -25,18 +25,18 @@ const isOver = sql`${isDeleted} and is_awaited is not true
   and not exists (
     select 1 from batch_deliveries where batch_id = batches.id and ${isOpenDelivery})`;
 
-export class PostgresDeleting {
+export class PostgresDeleting implements DeletingStore {
   readonly #db: Database;
 
   constructor(db: Database) {
     this.#db = db;
   }
 
-  deleteIfPresent(
+  deleteBatchIfPresent(
     batch: ScopedId<"batch">,
     { withInput }: Parameters<DeletingStore["deleteBatchIfPresent"]>[1],
-    now: SQL,
   ): Promise<boolean> {
+    const now = this.#db.now();
     return this.#db.transaction(async (db) => {
       await cancel(db, batch, now);
       const [row] = await db
@@ -55,7 +55,7 @@ export class PostgresDeleting {
     });
   }
 
-  async listDeleted(limit: number, after?: BatchId): Promise<BatchId[]> {
+  async listDeletedBatches(limit: number, after?: BatchId): Promise<BatchId[]> {
     const rows = await this.#db.read((db) =>
       db
         .select({ id: batches.id })
@@ -67,7 +67,8 @@ export class PostgresDeleting {
     return rows.map(({ id }) => id);
   }
 
-  forget(batchId: BatchId, now: SQL): Promise<void> {
+  forgetBatch(batchId: BatchId): Promise<void> {
+    const now = this.#db.now();
     return this.#db.transaction(async (db) => {
       const [row] = await db
         .select()
@@ -87,7 +88,8 @@ export class PostgresDeleting {
     });
   }
 
-  forgetTombstones(now: SQL): Promise<void> {
+  forgetTombstones(): Promise<void> {
+    const now = this.#db.now();
     return forgetTombstones(this.#db, now);
   }
 }

@@ -15,6 +15,7 @@ import {
   type DeliveryPostponement,
   type DeliveryQuery,
   type DeliveryRenewal,
+  type DeliveryStore,
   type NewDelivery,
   type NextAttempt,
 } from "../deliveries.ts";
@@ -26,8 +27,8 @@ import type { Database, Db } from "./database.ts";
 import { batchDeliveries } from "./delivery-schema.ts";
 import { and, desc, eq, isNotNull, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
-import type { PostgresIdempotency } from "./idempotency.ts";
-import { arrayOf, type Bid, claimedBy, isFree, later, NO_LEASE } from "./leases.ts";
+import { recordReceipt } from "./idempotency.ts";
+import { arrayOf, claimedBy, isFree, later, NO_LEASE } from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
 import { batches } from "./schema.ts";
 import { isFile, isScopedBatch } from "./scope.ts";
@@ -106,24 +107,20 @@ const isOfOthers = (projects: readonly string[]): SQL => sql`
     nullif(batch_deliveries.project, ''), (select project from batches where id = batch_id)
   ) <> all(${arrayOf(projects, "text")})`;
 
-export class PostgresDeliveries {
+export class PostgresDeliveries implements DeliveryStore {
   readonly #db: Database;
-  readonly #idempotency: PostgresIdempotency;
 
-  constructor(db: Database, idempotency: PostgresIdempotency) {
+  constructor(db: Database) {
     this.#db = db;
-    this.#idempotency = idempotency;
   }
 
   /** The locks keep the batch and its files from being deleted before the commit. */
-  insertIfFinal(
+  insertDeliveryIfFinal(
     batch: ScopedId<"batch">,
-    {
-      delivery,
-      receipt,
-    }: { readonly delivery: NewDelivery; readonly receipt?: Receipt | undefined },
-    now: SQL,
+    delivery: NewDelivery,
+    receipt?: Receipt,
   ): Promise<DeliveryInsertion> {
+    const now = this.#db.now();
     return this.#db.transaction(async (db) => {
       const [found] = await db.select().from(batches).where(isScopedBatch(batch)).for("share");
       if (found === undefined) return { kind: "no_batch" };
@@ -138,13 +135,13 @@ export class PostgresDeliveries {
         .values({ ...deliveryRow(found, delivery), ...due })
         .onConflictDoNothing();
       if (rowCount === 0) return { kind: "under_way" };
-      if (receipt !== undefined) await this.#idempotency.record(db, receipt);
+      if (receipt !== undefined) await recordReceipt(db, receipt);
       await sendNudge(db, "delivery_due");
       return { kind: "stored" };
     });
   }
 
-  list({ batch, limit, after }: DeliveryQuery): Promise<Page<Delivery> | null> {
+  listDeliveries({ batch, limit, after }: DeliveryQuery): Promise<Page<Delivery> | null> {
     return this.#db.read(async (db) => {
       const batchId = await findBatchId(db, batch);
       if (batchId === null) return { data: [], hasMore: false };
@@ -168,7 +165,7 @@ export class PostgresDeliveries {
     });
   }
 
-  find(batch: ScopedId<"batch">, id: UntrustedId<"delivery">): Promise<Delivery | null> {
+  findDelivery(batch: ScopedId<"batch">, id: UntrustedId<"delivery">): Promise<Delivery | null> {
     return this.#db.read(async (db) => {
       const batchId = await findBatchId(db, batch);
       if (batchId === null) return null;
@@ -180,11 +177,11 @@ export class PostgresDeliveries {
     });
   }
 
-  async cancelIfOpen(
+  async cancelDeliveryIfOpen(
     batch: ScopedId<"batch">,
     id: UntrustedId<"delivery">,
-    now: SQL,
   ): Promise<DeliveryCancellation | null> {
+    const now = this.#db.now();
     return this.#db.transaction(async (db) => {
       const batchId = await findBatchId(db, batch);
       if (batchId === null) return null;
@@ -213,18 +210,19 @@ export class PostgresDeliveries {
     });
   }
 
-  async claim({
+  async claimDelivery({
     busyDestinations,
     toClientBuckets,
     busyProjects,
     passedOver = [],
     ...claim
-  }: DeliveryClaim & Bid): Promise<ClaimedDelivery | null> {
-    const { now } = claim;
+  }: DeliveryClaim): Promise<ClaimedDelivery | null> {
+    const bid = this.#db.timed(claim);
+    const { now } = bid;
     const [claimed] = await this.#db.change((db) =>
       db
         .update(batchDeliveries)
-        .set({ ...claimedBy(claim), attemptCount: sql`attempt_count + 1` })
+        .set({ ...claimedBy(bid), attemptCount: sql`attempt_count + 1` })
         .where(
           sql`sequence = (
             select sequence from batch_deliveries
@@ -240,11 +238,12 @@ export class PostgresDeliveries {
     return claimed === undefined ? null : this.#db.read((db) => withBatch(db, claimed));
   }
 
-  async renewIfLeased(lease: DeliveryLease, expiresAt: SQL): Promise<DeliveryRenewal> {
+  async renewDeliveryIfLeased(lease: DeliveryLease, ttlMs: number): Promise<DeliveryRenewal> {
+    const leaseExpiresAtMs = later(this.#db.now(), ttlMs);
     const [row] = await this.#db.change((db) =>
       db
         .update(batchDeliveries)
-        .set({ leaseExpiresAtMs: expiresAt })
+        .set({ leaseExpiresAtMs })
         .where(isHeld(lease))
         .returning({ error: batchDeliveries.error }),
     );
@@ -252,19 +251,19 @@ export class PostgresDeliveries {
     return isCancelled(row) ? "cancelled" : "renewed";
   }
 
-  saveProgressIfLeased(lease: DeliveryLease, progress: string): Promise<boolean> {
+  saveDeliveryProgressIfLeased(lease: DeliveryLease, progress: string): Promise<boolean> {
     return this.#change(lease, { progress });
   }
 
-  releaseIfLeased(lease: DeliveryLease): Promise<boolean> {
+  releaseDeliveryIfLeased(lease: DeliveryLease): Promise<boolean> {
     return this.#change(lease, { attemptCount: sql`attempt_count - 1`, ...NO_LEASE });
   }
 
-  postponeIfLeased(
+  postponeDeliveryIfLeased(
     lease: DeliveryLease,
     { ms, withinMs, error }: NextAttempt,
-    now: SQL,
   ): Promise<DeliveryPostponement> {
+    const now = this.#db.now();
     return this.#db.transaction(async (db) => {
       const next = later(now, ms);
       const [held] = await db
@@ -286,13 +285,15 @@ export class PostgresDeliveries {
     });
   }
 
-  endIfLeased(lease: DeliveryLease, end: DeliveryEnd, now: SQL): Promise<boolean> {
+  endDeliveryIfLeased(lease: DeliveryLease, end: DeliveryEnd): Promise<boolean> {
+    const now = this.#db.now();
     const error = end.status === "failed" ? end.error : null;
     const address = end.status === "delivered" ? end.address : null;
     return this.#change(lease, { ...ENDED, status: end.status, error, address, endedAtMs: now });
   }
 
-  settleOverlooked(limit: number, now: SQL): Promise<number> {
+  settleOverlookedDeliveries(limit: number): Promise<number> {
+    const now = this.#db.now();
     return this.#db.transaction(async (db) => {
       const waiting = sql`select batch_id from batch_deliveries where ${waitsForItsBatch}`;
       const overlooked = await db

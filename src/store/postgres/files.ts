@@ -1,7 +1,7 @@
 /** Files: what clients uploaded and what batches ended with. */
 
 import type { FileId, ScopedId, StoredFile, UntrustedId } from "../../batch/batch.ts";
-import type { FileQuery } from "../files.ts";
+import type { FileQuery, FileStore } from "../files.ts";
 import type { Receipt } from "../idempotency.ts";
 import { type Page, pageOf } from "../page.ts";
 import { assertRoomForFile, boundsFiles, type FileQuotas, type StoredSums } from "../quotas.ts";
@@ -20,7 +20,7 @@ import {
 import type { Database, Db } from "./database.ts";
 import { and, asc, desc, eq, gt, inArray, isNull, lt, or, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
-import type { PostgresIdempotency } from "./idempotency.ts";
+import { recordReceipt } from "./idempotency.ts";
 import { consumeIntent } from "./intents.ts";
 import { isHeld } from "./leases.ts";
 import { lockLists } from "./project-locks.ts";
@@ -29,26 +29,24 @@ import { leaveTombstones, placeOf } from "./tombstones.ts";
 
 const EXPIRY_PAGE = 500;
 
-export class PostgresFiles {
+export class PostgresFiles implements FileStore {
   readonly #db: Database;
-  readonly #idempotency: PostgresIdempotency;
 
-  constructor(db: Database, idempotency: PostgresIdempotency) {
+  constructor(db: Database) {
     this.#db = db;
-    this.#idempotency = idempotency;
   }
 
-  insertIfDeclared(file: StoredFile, receipt?: Receipt, quotas?: FileQuotas): Promise<boolean> {
+  insertFileIfDeclared(file: StoredFile, receipt?: Receipt, quotas?: FileQuotas): Promise<boolean> {
     const { project } = file;
     return this.#db.lockingTransaction({ kind: "lists", project }, async (db) => {
       if (!(await consumeIntent(db, file.blobKey))) return false;
-      if (receipt !== undefined) await this.#idempotency.record(db, receipt);
+      if (receipt !== undefined) await recordReceipt(db, receipt);
       await insertFile(db, file, quotas);
       return true;
     });
   }
 
-  async find(file: ScopedId<"file">): Promise<StoredFile | null> {
+  async findFile(file: ScopedId<"file">): Promise<StoredFile | null> {
     const [row] = await this.#db.read((db) =>
       db
         .select()
@@ -58,7 +56,8 @@ export class PostgresFiles {
     return row === undefined ? null : fileFromRow(row);
   }
 
-  list(query: FileQuery, now: SQL): Promise<Page<StoredFile> | null> {
+  listFiles(query: FileQuery): Promise<Page<StoredFile> | null> {
+    const now = this.#db.now();
     return this.#db.read(async (db) => {
       const start = query.after === null ? undefined : await positionAfter(db, query, query.after);
       if (start === null) return null;
@@ -80,7 +79,8 @@ export class PostgresFiles {
     });
   }
 
-  async deleteIfPresent(file: ScopedId<"file">, now: SQL): Promise<boolean> {
+  async deleteFileIfPresent(file: ScopedId<"file">): Promise<boolean> {
+    const now = this.#db.now();
     const { rowCount } = await this.#db.change((db) =>
       db
         .update(files)
@@ -90,7 +90,8 @@ export class PostgresFiles {
     return rowCount === 1;
   }
 
-  async deleteExpired(now: SQL): Promise<FileId[]> {
+  async deleteExpiredFiles(): Promise<FileId[]> {
+    const now = this.#db.now();
     const deleted = await this.#db.change((db) =>
       db
         .update(files)
@@ -110,7 +111,7 @@ export class PostgresFiles {
    * A batch reads its input from its start to its end, and during its validation. A batch that waits for validation does
    * not count: its claimer will find the file deleted.
    */
-  async listUnused(limit: number, after?: FileId): Promise<StoredFile[]> {
+  async listUnusedFiles(limit: number, after?: FileId): Promise<StoredFile[]> {
     const isRead = isReadBy(sql`${isOpenBatch} and (not (${statusIn("validating")}) or ${isHeld})`);
     const rows = await this.#db.read((db) =>
       db
@@ -127,7 +128,8 @@ export class PostgresFiles {
     return this.#db.read((db) => storedBy(db, project));
   }
 
-  forget(ids: readonly FileId[], now: SQL): Promise<void> {
+  forgetFiles(ids: readonly FileId[]): Promise<void> {
+    const now = this.#db.now();
     const isMeant = and(inArray(files.id, ids), isDeleted);
     return this.#db.transaction(async (db) => {
       await leaveTombstones(db, "files", isMeant, now);

@@ -3,6 +3,7 @@
 import type { BatchId, StoredFile } from "../../batch/batch.ts";
 import { addFailures, type FailureGroup } from "../../batch/failures.ts";
 import { statusesBefore } from "../../batch/status.ts";
+import type { Claim } from "../claim.ts";
 import { claimedBatch } from "../claimed-rows.ts";
 import { type BatchResult, endingOf, type IncompleteChunk, NOTHING_DONE } from "../finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
@@ -15,16 +16,7 @@ import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { insertFile } from "./files.ts";
 import { endIntents, haveIntents } from "./intents.ts";
-import { PostgresJournals } from "./journals.ts";
-import {
-  arrayOf,
-  type Bid,
-  batchClaimedBy,
-  isFreeBatch,
-  isHeldBatch,
-  NO_LEASE,
-  RELEASED,
-} from "./leases.ts";
+import { arrayOf, batchClaimedBy, isFreeBatch, isHeldBatch, NO_LEASE, RELEASED } from "./leases.ts";
 import { keepSummary } from "./runs.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOf } from "./scope.ts";
@@ -46,22 +38,21 @@ interface Ending {
 }
 
 export class PostgresFinalizing {
-  readonly journals: PostgresJournals;
   readonly #db: Database;
 
   constructor(db: Database) {
     this.#db = db;
-    this.journals = new PostgresJournals(db);
   }
 
   /** The claim is one statement, because every replica asks again and again, and mostly there is nothing. */
-  async claim(claim: Bid, formerProject = ""): Promise<ClaimedBatch | null> {
-    const { now } = claim;
+  async claimBatchToFinalize(claim: Claim, formerProject = ""): Promise<ClaimedBatch | null> {
+    const bid = this.#db.timed(claim);
+    const { now } = bid;
     const next = firstEnded(sql`project > ${formerProject}`, now);
     const [row] = await this.#db.change((db) =>
       db
         .update(batches)
-        .set(batchClaimedBy(claim))
+        .set(batchClaimedBy(bid))
         .where(sql`sequence = coalesce(${next}, ${firstEnded(sql`true`, now)})`)
         .returning(),
     );
@@ -99,7 +90,8 @@ export class PostgresFinalizing {
     });
   }
 
-  finishIfLeased(lease: BatchLease, result: BatchResult, now: SQL): Promise<boolean> {
+  finishBatchIfLeased(lease: BatchLease, result: BatchResult): Promise<boolean> {
+    const now = this.#db.now();
     const { output, error, counts, failures, lostBlobKeys, announcements } = result;
     const published: StoredFile[] = [output, error].filter((file) => file !== null);
     const changed = {
@@ -133,8 +125,8 @@ export class PostgresFinalizing {
   endWithoutResultsIfLeased(
     lease: BatchLease,
     { faults, announcements }: BatchFailure,
-    now: SQL,
   ): Promise<boolean> {
+    const now = this.#db.now();
     const changed = { faults, ...NOTHING_DONE };
     return this.#db.transaction(async (db) => {
       const final = await findEnd(db, lease, { unstopped: "failed", now });

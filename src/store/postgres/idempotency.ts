@@ -1,15 +1,17 @@
 /** Keys of requests that may be repeated: a key is held during the work on the answer, and then remembered with it. */
 
+import type { Claim } from "../claim.ts";
 import {
   IDEMPOTENCY_KEY_KEPT_MS,
   IdempotencyKeyLost,
   type IdempotencyState,
+  type IdempotencyStore,
   type Receipt,
 } from "../idempotency.ts";
 import type { Database, Db } from "./database.ts";
-import { and, eq, type SQL, sql } from "./drizzle.ts";
+import { and, eq, sql } from "./drizzle.ts";
 import { idempotencyKeys } from "./file-schema.ts";
-import { type Bid, heldBy, NO_LEASE } from "./leases.ts";
+import { heldBy, NO_LEASE } from "./leases.ts";
 
 const FORGETTING_PAGE = 10_000;
 
@@ -22,7 +24,19 @@ const isKey = (project: string, key: string) =>
 const isHeld = ({ project, key, owner }: Held) =>
   and(isKey(project, key), eq(idempotencyKeys.leaseOwner, owner));
 
-export class PostgresIdempotency {
+/** Takes part in the transaction that stores the object, and fails it when another request has the key. */
+export async function recordReceipt(
+  db: Db,
+  { fingerprint, answer, ...held }: Receipt,
+): Promise<void> {
+  const { rowCount } = await db
+    .update(idempotencyKeys)
+    .set({ fingerprint, answer, ...NO_LEASE })
+    .where(isHeld(held));
+  if (rowCount === 0) throw new IdempotencyKeyLost();
+}
+
+export class PostgresIdempotency implements IdempotencyStore {
   readonly #db: Database;
 
   constructor(db: Database) {
@@ -33,9 +47,10 @@ export class PostgresIdempotency {
    * No transaction holds the row between the two statements, as repeated requests would wait for each other. A key that is
    * released between them counts as in progress, so that the client asks again.
    */
-  async claim(project: string, key: string, claim: Bid): Promise<IdempotencyState> {
-    const { now } = claim;
-    const fresh = { createdAtMs: now, ...heldBy(claim) };
+  async claimIdempotencyKey(project: string, key: string, claim: Claim): Promise<IdempotencyState> {
+    const bid = this.#db.timed(claim);
+    const { now } = bid;
+    const fresh = { createdAtMs: now, ...heldBy(bid) };
     const { rowCount } = await this.#db.change((db) =>
       db
         .insert(idempotencyKeys)
@@ -53,34 +68,27 @@ export class PostgresIdempotency {
     return this.#db.read((db) => stateOf(db, project, key));
   }
 
-  /** Takes part in the transaction that stores the object, and fails it when another request has the key. */
-  async record(db: Db, { fingerprint, answer, ...held }: Receipt): Promise<void> {
-    const { rowCount } = await db
-      .update(idempotencyKeys)
-      .set({ fingerprint, answer, ...NO_LEASE })
-      .where(isHeld(held));
-    if (rowCount === 0) throw new IdempotencyKeyLost();
-  }
-
-  async renewIfHeld(project: string, key: string, claim: Bid): Promise<boolean> {
-    const { leaseExpiresAtMs } = heldBy(claim);
+  async renewIdempotencyKeyIfHeld(project: string, key: string, claim: Claim): Promise<boolean> {
+    const bid = this.#db.timed(claim);
+    const { leaseExpiresAtMs } = heldBy(bid);
     const { rowCount } = await this.#db.change((db) =>
       db
         .update(idempotencyKeys)
-        .set({ createdAtMs: claim.now, leaseExpiresAtMs })
+        .set({ createdAtMs: bid.now, leaseExpiresAtMs })
         .where(isHeld({ project, key, owner: claim.owner })),
     );
     return rowCount === 1;
   }
 
-  async releaseIfHeld(held: Held): Promise<boolean> {
+  async releaseIdempotencyKeyIfHeld(project: string, key: string, owner: string): Promise<boolean> {
     const { rowCount } = await this.#db.change((db) =>
-      db.delete(idempotencyKeys).where(isHeld(held)),
+      db.delete(idempotencyKeys).where(isHeld({ project, key, owner })),
     );
     return rowCount === 1;
   }
 
-  async forgetOld(now: SQL): Promise<void> {
+  async forgetIdempotencyKeys(): Promise<void> {
+    const now = this.#db.now();
     const forgetPage = async () => {
       const { rowCount } = await this.#db.change((db) =>
         db.delete(idempotencyKeys).where(

@@ -4,7 +4,7 @@
  */
 import { randomUUID } from "node:crypto";
 import type { Database } from "./database.ts";
-import { isNull, type SQL, sql } from "./drizzle.ts";
+import { isNull, sql } from "./drizzle.ts";
 import { installation } from "./file-schema.ts";
 
 export interface InstallationFacts {
@@ -44,9 +44,9 @@ export class Installation {
     );
   }
 
-  async readDateMs(now: SQL): Promise<number> {
+  async readDateMs(): Promise<number> {
     const { rows } = await this.#db.read((db) =>
-      db.execute<{ now: string }>(sql`select ${now} as now`),
+      db.execute<{ now: string }>(sql`select ${this.#db.now()} as now`),
     );
     return Number(rows[0]?.now);
   }

@@ -1,10 +1,11 @@
 /** Keeps the intents to write blobs, and finds the blobs that no row can name any more: see `../intents.ts`. */
 
+import type { IntentStore } from "../intents.ts";
 import { leaseOfSegment } from "../segment-key.ts";
 import type { Database, Db } from "./database.ts";
-import { eq, inArray, type SQL, sql } from "./drizzle.ts";
+import { eq, inArray, sql } from "./drizzle.ts";
 import { blobIntents } from "./file-schema.ts";
-import { arrayOf } from "./leases.ts";
+import { arrayOf, later } from "./leases.ts";
 
 /** Takes part in the commit that writes the row. Returns false when the intent was revoked: no row may name the blob. */
 export async function consumeIntent(db: Db, blobKey: string): Promise<boolean> {
@@ -33,14 +34,15 @@ export async function endIntents(db: Db, blobKeys: readonly string[]): Promise<v
   await db.delete(blobIntents).where(inArray(blobIntents.blobKey, [...blobKeys]));
 }
 
-export class PostgresIntents {
+export class PostgresIntents implements IntentStore {
   readonly #db: Database;
 
   constructor(db: Database) {
     this.#db = db;
   }
 
-  async declare(blobKeys: readonly string[], expiresAt: SQL): Promise<void> {
+  async declareBlobs(blobKeys: readonly string[], ttlMs: number): Promise<void> {
+    const expiresAt = later(this.#db.now(), ttlMs);
     await this.#db.change((db) =>
       db.execute(sql`
         insert into blob_intents (blob_key, expires_at_ms)
@@ -48,11 +50,12 @@ export class PostgresIntents {
     );
   }
 
-  async renew(blobKeys: readonly string[], expiresAt: SQL): Promise<void> {
+  async renewIntents(blobKeys: readonly string[], ttlMs: number): Promise<void> {
+    const expiresAtMs = later(this.#db.now(), ttlMs);
     await this.#db.change((db) =>
       db
         .update(blobIntents)
-        .set({ expiresAtMs: expiresAt })
+        .set({ expiresAtMs })
         .where(
           sql`sequence in (
             select sequence from blob_intents where blob_key = any(${arrayOf(blobKeys, "text")})
@@ -61,11 +64,12 @@ export class PostgresIntents {
     );
   }
 
-  revoke(blobKey: string): Promise<boolean> {
+  revokeIntentIfDeclared(blobKey: string): Promise<boolean> {
     return this.#db.change((db) => consumeIntent(db, blobKey));
   }
 
-  async revokeExpired(now: SQL, limit: number): Promise<string[]> {
+  async revokeExpiredIntents(limit: number): Promise<string[]> {
+    const now = this.#db.now();
     const ended = await this.#db.change((db) =>
       db
         .delete(blobIntents)

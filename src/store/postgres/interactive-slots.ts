@@ -2,7 +2,7 @@
 import type { InteractiveSlot } from "../quotas.ts";
 import { interactiveSlots } from "./access-schema.ts";
 import type { Database } from "./database.ts";
-import { and, eq, inArray, lte, type SQL } from "./drizzle.ts";
+import { and, eq, inArray, lte } from "./drizzle.ts";
 import { later } from "./leases.ts";
 import { lockLists } from "./project-locks.ts";
 
@@ -13,11 +13,11 @@ export class PostgresInteractiveSlots {
     this.#db = db;
   }
 
-  take(
+  takeInteractiveSlot(
     { id, project }: InteractiveSlot,
     { limit, ttlMs }: { readonly limit: number; readonly ttlMs: number },
-    now: SQL,
   ): Promise<boolean> {
+    const now = this.#db.now();
     const isOfProject = eq(interactiveSlots.project, project);
     return this.#db.lockingTransaction({ kind: "lists", project }, async (db) => {
       // No other request of the project comes between the count and the new row.
@@ -31,12 +31,13 @@ export class PostgresInteractiveSlots {
     });
   }
 
-  async renew(ids: readonly string[], expiresAtMs: SQL): Promise<void> {
+  async renewInteractiveSlots(ids: readonly string[], ttlMs: number): Promise<void> {
+    const expiresAtMs = later(this.#db.now(), ttlMs);
     const isNamed = inArray(interactiveSlots.id, [...ids]);
     await this.#db.change((db) => db.update(interactiveSlots).set({ expiresAtMs }).where(isNamed));
   }
 
-  async release(id: string): Promise<void> {
+  async releaseInteractiveSlot(id: string): Promise<void> {
     await this.#db.change((db) => db.delete(interactiveSlots).where(eq(interactiveSlots.id, id)));
   }
 }

@@ -80,7 +80,7 @@ export class PostgresJournals {
     this.#db = db;
   }
 
-  list(batchId: BatchId): Promise<ChunkJournal[]> {
+  listChunkJournals(batchId: BatchId): Promise<ChunkJournal[]> {
     return this.#db.read(async (db) => {
       const journals: ChunkJournal[] = [];
       for (;;) {
@@ -93,7 +93,7 @@ export class PostgresJournals {
     });
   }
 
-  startAt(
+  findJournalStart(
     { id, sample }: Pick<Batch, "id" | "sample">,
     { line, part }: { readonly line: number; readonly part: JournalPart },
   ): Promise<JournalStart> {
@@ -108,7 +108,7 @@ export class PostgresJournals {
     });
   }
 
-  listAfter(batchId: BatchId, page: JournalPage): Promise<ChunkJournal[]> {
+  listJournalPage(batchId: BatchId, page: JournalPage): Promise<ChunkJournal[]> {
     return this.#db.read(async (db) => {
       const list = page.part === "all" ? next : written;
       const { rows } = await db.execute<{ number: number }>(list(batchId, page));

@@ -4,6 +4,7 @@ import {
   type KeyId,
   type KeyInForce,
   type KeyQuery,
+  type KeyStore,
   type KeysInForce,
   type NewKey,
   type StoredKey,
@@ -51,14 +52,14 @@ const readInForce = (db: Db, after: number, now: SQL) =>
     .orderBy(asc(apiKeys.sequence))
     .limit(ROWS_PAGE);
 
-export class PostgresKeys {
+export class PostgresKeys implements KeyStore {
   readonly #db: Database;
 
   constructor(db: Database) {
     this.#db = db;
   }
 
-  insertUnlessDeleted(key: NewKey): Promise<boolean> {
+  insertKeyUnlessDeleted(key: NewKey): Promise<boolean> {
     return this.#db.transaction(async (db) => {
       await lockKeys(db);
       const isDeleted = and(eq(projects.name, key.project), isNotNull(projects.deletedAtMs));
@@ -74,7 +75,7 @@ export class PostgresKeys {
     });
   }
 
-  list({ limit, after }: KeyQuery): Promise<Page<StoredKey> | null> {
+  listKeys({ limit, after }: KeyQuery): Promise<Page<StoredKey> | null> {
     return this.#db.read(async (db) => {
       let start: SQL | undefined;
       if (after !== null) {
@@ -92,7 +93,8 @@ export class PostgresKeys {
     });
   }
 
-  deleteIfPresent(id: UntrustedId<"key">, now: SQL): Promise<StoredKey | null> {
+  deleteKeyIfPresent(id: UntrustedId<"key">): Promise<StoredKey | null> {
+    const now = this.#db.now();
     return this.#db.transaction(async (db) => {
       await leaveTombstones(db, "keys", isKey(id), now);
       const [row] = await db.delete(apiKeys).where(isKey(id)).returning();
@@ -106,7 +108,8 @@ export class PostgresKeys {
    * A key is never changed, and numbers are never used again, so count and last number tell every change. They are read first, so
    * that a change between two pages makes another mark.
    */
-  findInForce(mark: string | null, now: SQL): Promise<KeysInForce | null> {
+  findKeysInForce(mark: string | null): Promise<KeysInForce | null> {
+    const now = this.#db.now();
     return this.#db.read(async (db) => {
       const [found] = await db
         .select({
@@ -129,7 +132,8 @@ export class PostgresKeys {
    * Many requests wait for the row at once, and their transactions may have begun before another minute did. Such a request
    * counts in the minute that has begun: one that took the row back to its own minute would let the next one count anew.
    */
-  async takeRequest(project: string, limit: number, now: SQL): Promise<RequestAllowance> {
+  async takeRequest(project: string, limit: number): Promise<RequestAllowance> {
+    const now = this.#db.now();
     const minute = sql`${now} / ${MINUTE_MS}::bigint`;
     const isCounting = sql`counts.minute between excluded.minute and excluded.minute + 1`;
     // A refusal must cost little. So it is one statement, and the row is locked for no round trip.
@@ -150,7 +154,8 @@ export class PostgresKeys {
     return allowanceOf(taken === null ? null : Number(taken), limit, Number(row?.now_ms));
   }
 
-  async recordUses(ids: readonly KeyId[], now: SQL): Promise<void> {
+  async recordKeyUses(ids: readonly KeyId[]): Promise<void> {
+    const now = this.#db.now();
     for (const page of inPages(ids, USES_PAGE)) {
       await this.#db.change((db) =>
         db.update(apiKeys).set({ lastUsedAtMs: now }).where(inArray(apiKeys.id, page)),

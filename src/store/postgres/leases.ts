@@ -138,13 +138,14 @@ export class PostgresLeases {
     return rowCount === 1;
   }
 
-  renew(
+  renewLeases(
     held: { readonly batches: readonly BatchLease[]; readonly chunks: readonly ChunkLease[] },
-    claim: Bid,
+    claim: Claim,
   ): Promise<Renewal> {
+    const bid = this.#db.timed(claim);
     return this.#db.transaction(async (db) => {
-      const renewedBatches = await renewBatches(db, held.batches, claim);
-      const renewedChunks = await renewChunks(db, held.chunks, claim);
+      const renewedBatches = await renewBatches(db, held.batches, bid);
+      const renewedChunks = await renewChunks(db, held.chunks, bid);
       const isKept = (lease: BatchLease | ChunkLease) =>
         "chunkNumber" in lease
           ? renewedChunks.has(chunkKey(lease))

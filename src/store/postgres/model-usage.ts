@@ -5,7 +5,7 @@
 import type { BatchId } from "../../batch/batch.ts";
 import { parsePrice } from "../../batch/price.ts";
 import { type PageSum, pageOfUsage, selectUsage } from "../sql/usage.ts";
-import type { PricedUsage, UsageCursor, UsagePage, UsageQuery } from "../usage.ts";
+import type { PricedUsage, UsageCursor, UsagePage, UsageQuery, UsageStore } from "../usage.ts";
 import type { Database } from "./database.ts";
 import { and, inArray, ne, sql } from "./drizzle.ts";
 import { modelUsage } from "./usage-schema.ts";
@@ -14,14 +14,14 @@ const COUNTS = ["request_count", "input_tokens", "cached_tokens", "output_tokens
 const total = (column: (typeof COUNTS)[number]) =>
   sql<number>`sum(${sql.identifier(column)})`.mapWith(Number);
 
-export class PostgresModelUsage {
+export class PostgresModelUsage implements UsageStore {
   readonly #db: Database;
 
   constructor(db: Database) {
     this.#db = db;
   }
 
-  async findPriced(batchIds: readonly BatchId[]): Promise<PricedUsage[]> {
+  async findPricedUsage(batchIds: readonly BatchId[]): Promise<PricedUsage[]> {
     const rows = await this.#db.read((db) =>
       db
         .select({
@@ -43,7 +43,7 @@ export class PostgresModelUsage {
     });
   }
 
-  async list(query: UsageQuery, after: UsageCursor | null): Promise<UsagePage> {
+  async listUsage(query: UsageQuery, after: UsageCursor | null): Promise<UsagePage> {
     const { rows } = await this.#db.read((db) =>
       db.execute<PageSum & Record<string, unknown>>(selectUsage(query, after)),
     );

@@ -117,7 +117,8 @@ export class PostgresOpenLists {
     this.#db = db;
   }
 
-  async listRunnable(now: SQL): Promise<RunnableChunks[]> {
+  async listRunnable(): Promise<RunnableChunks[]> {
+    const now = this.#db.now();
     const rows = await this.#gather(async (db, after) => {
       return (await db.execute<RunnableRow>(runnable(after, now))).rows;
     });
@@ -126,7 +127,8 @@ export class PostgresOpenLists {
     );
   }
 
-  async listOpenBatches(now: SQL): Promise<OpenBatch[]> {
+  async listOpenBatches(): Promise<OpenBatch[]> {
+    const now = this.#db.now();
     const rows = await this.#gather(async (db, after) => {
       return (await db.execute<OpenRow>(openBatches(after, now))).rows;
     });

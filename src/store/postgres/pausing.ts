@@ -6,7 +6,7 @@ import type { ScopedId } from "../../batch/batch.ts";
 import type { PauseReason } from "../../contract/batch-extension.ts";
 import { isNotPaused, isPausedByQuota, mayExpire } from "./conditions.ts";
 import type { Database } from "./database.ts";
-import { and, eq, type SQL, sql } from "./drizzle.ts";
+import { and, eq, sql } from "./drizzle.ts";
 import { sendNudge } from "./nudges.ts";
 import { batches } from "./schema.ts";
 import { isScopedBatch } from "./scope.ts";
@@ -21,7 +21,8 @@ export class PostgresPausing {
     this.#db = db;
   }
 
-  pauseIfOpen(batch: ScopedId<"batch">, reason: PauseReason, now: SQL): Promise<boolean> {
+  pauseBatchIfOpen(batch: ScopedId<"batch">, reason: PauseReason): Promise<boolean> {
+    const now = this.#db.now();
     return this.#db.transaction(async (db) => {
       const { rowCount } = await db
         .update(batches)
@@ -33,7 +34,7 @@ export class PostgresPausing {
     });
   }
 
-  resumeIfPaused(batch: ScopedId<"batch">, reason?: PauseReason): Promise<boolean> {
+  resumeBatchIfPaused(batch: ScopedId<"batch">, reason?: PauseReason): Promise<boolean> {
     const isFor = reason === undefined ? undefined : eq(batches.pauseReason, reason);
     return this.#db.transaction(async (db) => {
       const { rowCount } = await db

@@ -1,7 +1,7 @@
 /** The course of batches: see `../progress.ts`. */
 import type { BatchId } from "../../batch/batch.ts";
 import { type StoredProgress, sampleFromStored, storedSample } from "../../batch/progress.ts";
-import type { BatchSamples, RunningProgress } from "../progress.ts";
+import type { BatchSamples, ProgressStore, RunningProgress } from "../progress.ts";
 import type { Database } from "./database.ts";
 import { and, eq, sql } from "./drizzle.ts";
 import { arrayOf } from "./leases.ts";
@@ -10,14 +10,14 @@ import { batches, batchProgress } from "./schema.ts";
 const lastAtMsOf = (row: "excluded" | "batch_progress") =>
   sql.raw(`(${row}.samples -> -1 ->> 0)::bigint`);
 
-export class PostgresProgress {
+export class PostgresProgress implements ProgressStore {
   readonly #db: Database;
 
   constructor(db: Database) {
     this.#db = db;
   }
 
-  async findRunning(ids: readonly BatchId[]): Promise<RunningProgress[]> {
+  async findRunningProgress(ids: readonly BatchId[]): Promise<RunningProgress[]> {
     const rows = await this.#db.read((db) =>
       db
         .select({
@@ -43,7 +43,7 @@ export class PostgresProgress {
   }
 
   /** A batch that was deleted since gets no row. The lock on the others is the one that a foreign key would take. */
-  async record(progress: readonly BatchSamples[]): Promise<void> {
+  async recordSamples(progress: readonly BatchSamples[]): Promise<void> {
     const ids = progress.map(({ batchId }) => batchId);
     const samples = progress.map((each) => JSON.stringify(each.samples.map(storedSample)));
     await this.#db.change((db) =>
@@ -58,7 +58,7 @@ export class PostgresProgress {
     );
   }
 
-  async find(batchId: BatchId): Promise<StoredProgress> {
+  async findProgress(batchId: BatchId): Promise<StoredProgress> {
     const [row] = await this.#db.read((db) =>
       db
         .select({ samples: batchProgress.samples, latencyCounts: batches.latencyCounts })

@@ -4,6 +4,7 @@ import {
   DEFAULT_RULES,
   DELETION_MS,
   type ProjectQuery,
+  type ProjectStore,
   projectFromRow,
   type StoredProject,
 } from "../projects.ts";
@@ -36,7 +37,7 @@ type Purged =
   | typeof usageSums
   | typeof uploads;
 
-export class PostgresProjects {
+export class PostgresProjects implements ProjectStore {
   readonly #db: Database;
   readonly #deleting: PostgresDeleting;
 
@@ -45,7 +46,11 @@ export class PostgresProjects {
     this.#deleting = new PostgresDeleting(db);
   }
 
-  put({ name, rules, createdAtMs }: Omit<StoredProject, "deletedAtMs">): Promise<boolean> {
+  putProjectUnlessDeleted({
+    name,
+    rules,
+    createdAtMs,
+  }: Omit<StoredProject, "deletedAtMs">): Promise<boolean> {
     return this.#db.transaction(async (db) => {
       const { rowCount } = await db
         .insert(projects)
@@ -60,14 +65,14 @@ export class PostgresProjects {
     });
   }
 
-  async find(name: string): Promise<StoredProject | null> {
+  async findProject(name: string): Promise<StoredProject | null> {
     const [row] = await this.#db.read((db) =>
       db.select().from(projects).where(eq(projects.name, name)),
     );
     return row === undefined ? null : projectFromRow(row);
   }
 
-  list({ limit, after }: ProjectQuery): Promise<Page<StoredProject> | null> {
+  listProjects({ limit, after }: ProjectQuery): Promise<Page<StoredProject> | null> {
     return this.#db.read(async (db) => {
       let start: SQL | undefined;
       if (after !== null) {
@@ -85,7 +90,7 @@ export class PostgresProjects {
     });
   }
 
-  async findAll(): Promise<StoredProject[]> {
+  async findProjects(): Promise<StoredProject[]> {
     const found: StoredProject[] = [];
     for (let after: number | undefined = 0; after !== undefined; ) {
       const rows = await this.#readAfter(after);
@@ -106,7 +111,8 @@ export class PostgresProjects {
     );
   }
 
-  beginDeletingIfPresent(name: string, now: SQL): Promise<boolean> {
+  beginDeletingProjectIfPresent(name: string): Promise<boolean> {
+    const now = this.#db.now();
     return this.#db.transaction(async (db) => {
       await lockKeys(db);
       if (!(await isPresent(db, name))) return false;
@@ -134,8 +140,9 @@ export class PostgresProjects {
    * Each page is a statement of its own, so that none exceeds the time for one. Each asks again whether the project is being
    * deleted: this process may have stood still, and there may be another project of the name.
    */
-  async purge(name: string, now: SQL): Promise<number> {
-    await this.#deleteBatches(name, now);
+  async purgeProject(name: string): Promise<number> {
+    const now = this.#db.now();
+    await this.#deleteBatches(name);
     await this.#inPages(
       files,
       and(eq(files.project, name), isListed, isDeleting(name)),
@@ -188,7 +195,7 @@ export class PostgresProjects {
     while ((await changePage()) === PAGE_ROWS);
   }
 
-  async #deleteBatches(project: string, now: SQL): Promise<void> {
+  async #deleteBatches(project: string): Promise<void> {
     const rows = await this.#db.read((db) =>
       db
         .select({ id: batches.id })
@@ -198,7 +205,7 @@ export class PostgresProjects {
     );
     const ids = rows.map(({ id }) => id);
     for (const id of ids) {
-      await this.#deleting.deleteIfPresent({ project, id }, { withInput: true }, now);
+      await this.#deleting.deleteBatchIfPresent({ project, id }, { withInput: true });
       await this.#db.change((db) => db.delete(forecasts).where(eq(forecasts.batchId, id)));
     }
   }

@@ -6,7 +6,13 @@
  */
 
 import { divideTargets, type SlotDemand, type TargetSharer } from "../../batch/slot-share.ts";
-import { LEFT_KEPT_MS, type Peer, type RenewedReplica, type Replica } from "../replicas.ts";
+import {
+  LEFT_KEPT_MS,
+  type Peer,
+  type RenewedReplica,
+  type Replica,
+  type ReplicaStore,
+} from "../replicas.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, gt, lte, type SQL, sql } from "./drizzle.ts";
 import { installation } from "./file-schema.ts";
@@ -18,14 +24,15 @@ interface TimedReplica extends Replica {
   readonly now: SQL;
 }
 
-export class PostgresReplicas {
+export class PostgresReplicas implements ReplicaStore {
   readonly #db: Database;
 
   constructor(db: Database) {
     this.#db = db;
   }
 
-  async renew(replica: TimedReplica, demands: readonly SlotDemand[]): Promise<RenewedReplica> {
+  async renewReplica(asked: Replica, demands: readonly SlotDemand[]): Promise<RenewedReplica> {
+    const replica = this.#db.timed(asked);
     // A member that needs no part of a limit takes none from another, so it need not wait for its turn.
     if (demands.length === 0) {
       const membership = await this.#db.change((db) => renewMembership(db, replica, []));
@@ -46,7 +53,8 @@ export class PostgresReplicas {
   }
 
   /** The row stays for those who ask what has left. */
-  release(owner: string, now: SQL): Promise<void> {
+  releaseReplica(owner: string): Promise<void> {
+    const now = this.#db.now();
     return this.#db.transaction(async (db) => {
       await db.delete(slotShares).where(eq(slotShares.owner, owner));
       const expiresAtMs = sql`least(${replicas.expiresAtMs}, ${now})`;
@@ -54,7 +62,8 @@ export class PostgresReplicas {
     });
   }
 
-  listLeft(now: SQL): Promise<Peer[]> {
+  listLeftReplicas(): Promise<Peer[]> {
+    const now = this.#db.now();
     const { owner, report, expiresAtMs } = replicas;
     const hasLeft = and(lte(expiresAtMs, now), gt(expiresAtMs, later(now, -LEFT_KEPT_MS)));
     return this.#db.read((db) => db.select({ owner, report }).from(replicas).where(hasLeft));

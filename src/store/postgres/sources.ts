@@ -1,5 +1,7 @@
 /** Batches whose input is made of lines of other batches. */
+
 import type { Batch, BatchId, MergedFiles, StoredFile, UntrustedId } from "../../batch/batch.ts";
+import type { Claim } from "../claim.ts";
 import { batchToDerive } from "../claimed-rows.ts";
 import type { BatchLease } from "../leases.ts";
 import { batchFromRow, derivedColumns, fileFromRow } from "../rows.ts";
@@ -13,6 +15,7 @@ import {
   type MergedResults,
   type Retry,
   SOURCES_PAGE,
+  type SourceStore,
   WAITING_PAGE,
 } from "../sources.ts";
 import {
@@ -23,13 +26,12 @@ import {
   waitsForInput,
 } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
-import { and, eq, sql } from "./drizzle.ts";
+import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { insertFile } from "./files.ts";
 import { consumeIntent } from "./intents.ts";
 import {
   arrayOf,
-  type Bid,
   batchClaimedBy,
   HIDDEN_FROM_OLDER,
   isFreeBatch,
@@ -52,19 +54,20 @@ type Waiting = BatchPlace & {
   readonly is_ready: boolean;
 };
 
-export class PostgresSources {
+export class PostgresSources implements SourceStore {
   readonly #db: Database;
 
   constructor(db: Database) {
     this.#db = db;
   }
 
-  async claim(
-    bid: Bid,
+  async claimBatchToDerive(
+    claim: Claim,
     { project, isThorough }: DerivingTurn = { project: "", isThorough: false },
   ): Promise<BatchToDerive | null> {
+    const bid = this.#db.timed(claim);
     const find = (after: BatchPlace) =>
-      isThorough ? this.#findReady(bid, after) : this.#findAwaiting(bid, after);
+      isThorough ? this.#findReady(bid.now, after) : this.#findAwaiting(bid.now, after);
     const sequence = await findInTurn(project, find);
     if (sequence === null) return null;
     const [row] = await this.#db.change((db) =>
@@ -79,7 +82,7 @@ export class PostgresSources {
   }
 
   /** Finds the first batch that waits for one of the sources after a place. A source that none waits for loses its mark. */
-  async #findAwaiting({ now }: Bid, after: BatchPlace): Promise<number | null> {
+  async #findAwaiting(now: SQL, after: BatchPlace): Promise<number | null> {
     for (let place = after; ; ) {
       const { rows } = await this.#db.read((db) =>
         db.execute<Source>(sql`
@@ -116,7 +119,7 @@ export class PostgresSources {
   }
 
   /** Finds the first batch after a place whose source has ended, page by page. */
-  async #findReady({ now }: Bid, after: BatchPlace): Promise<number | null> {
+  async #findReady(now: SQL, after: BatchPlace): Promise<number | null> {
     for (let place = after; ; ) {
       const { rows } = await this.#db.read((db) =>
         db.execute<Waiting>(sql`
@@ -135,7 +138,7 @@ export class PostgresSources {
     }
   }
 
-  publishIfLeased(
+  publishInputIfLeased(
     lease: BatchLease,
     input: DerivedInput,
   ): Promise<"stored" | "lost" | "gone" | "revoked"> {

@@ -19,6 +19,7 @@ import {
   type ReservationResult,
   type ReservedRow,
   type SpendingQuotas,
+  type SpendingStore,
 } from "../spending.ts";
 import {
   isPausedByQuota,
@@ -48,18 +49,18 @@ const PAUSE_COLUMNS = {
   pauseLimit: batches.pauseLimit,
 };
 
-export class PostgresSpending {
+export class PostgresSpending implements SpendingStore {
   readonly #db: Database;
 
   constructor(db: Database) {
     this.#db = db;
   }
 
-  reserve(
+  reserveIfLeased(
     lease: ChunkLease,
     { project, quotas, ...request }: Reservation,
-    now: SQL,
   ): Promise<ReservationResult> {
+    const now = this.#db.now();
     return this.#db.lockingTransaction({ kind: "spending", project }, async (db) => {
       await lockSpending(db, project);
       const held = await findHeld(db, lease);

@@ -33,12 +33,14 @@ export class PostgresStopping {
     this.#db = db;
   }
 
-  cancelIfOpen(batch: ScopedId<"batch">, now: SQL): Promise<boolean> {
+  cancelBatchIfOpen(batch: ScopedId<"batch">): Promise<boolean> {
+    const now = this.#db.now();
     return this.#db.transaction((db) => cancel(db, batch, now));
   }
 
   /** One statement, because it runs every few seconds and mostly finds nothing. */
-  async expire(now: SQL): Promise<BatchId[]> {
+  async stopExpiredBatches(): Promise<BatchId[]> {
+    const now = this.#db.now();
     const isExpired = sql`batch_id in (select id from expired)`;
     const rows = await this.#db.change((db) => {
       const expired = db.$with("expired").as(
@@ -61,7 +63,8 @@ export class PostgresStopping {
     return rows.map(({ id }) => id);
   }
 
-  async closeUnheldChunks(now: SQL): Promise<number> {
+  async closeUnheldChunks(): Promise<number> {
+    const now = this.#db.now();
     const isAbandoned = sql`batch_id in (select id from batches where ${isEnding})`;
     let closedCount = 0;
     for (;;) {

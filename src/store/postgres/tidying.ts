@@ -3,7 +3,7 @@ import type { BatchId } from "../../batch/batch.ts";
 import { isBehind } from "../sql/behind.ts";
 import { isFinalBatch, isToTidy } from "./conditions.ts";
 import type { Database } from "./database.ts";
-import { and, eq, type SQL, sql } from "./drizzle.ts";
+import { and, eq, sql } from "./drizzle.ts";
 import { batches, chunks, segments } from "./schema.ts";
 import { reservations } from "./usage-schema.ts";
 
@@ -26,7 +26,8 @@ export class PostgresTidying {
     this.#db = db;
   }
 
-  async listToTidy(limit: number, now: SQL, after?: BatchId): Promise<BatchId[]> {
+  async listBatchesToTidy(limit: number, after?: BatchId): Promise<BatchId[]> {
+    const now = this.#db.now();
     const rows = await this.#db.read((db) =>
       db
         .select({ id: batches.id })

@@ -13,6 +13,7 @@ import {
   UPLOAD_KEPT_MS,
   type Upload,
   type UploadPart,
+  type UploadStore,
   type UploadTerms,
 } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
@@ -20,7 +21,7 @@ import type { Database, Db } from "./database.ts";
 import { and, eq, gt, type SQL, sql } from "./drizzle.ts";
 import { uploadParts, uploads } from "./file-schema.ts";
 import { insertFile, storedBy } from "./files.ts";
-import type { PostgresIdempotency } from "./idempotency.ts";
+import { recordReceipt } from "./idempotency.ts";
 import { consumeIntent, haveIntents } from "./intents.ts";
 import { lockLists } from "./project-locks.ts";
 import { isUpload } from "./scope.ts";
@@ -33,16 +34,14 @@ const FORGETTING_PAGE = 5_000;
 /** The number of parts that are read at a time. */
 const PARTS_PAGE = 1_000;
 
-export class PostgresUploads {
+export class PostgresUploads implements UploadStore {
   readonly #db: Database;
-  readonly #idempotency: PostgresIdempotency;
 
-  constructor(db: Database, idempotency: PostgresIdempotency) {
+  constructor(db: Database) {
     this.#db = db;
-    this.#idempotency = idempotency;
   }
 
-  insert(upload: Upload, { receipt, quotas }: UploadTerms = {}): Promise<void> {
+  insertUpload(upload: Upload, { receipt, quotas }: UploadTerms = {}): Promise<void> {
     const { project } = upload;
     const isBounded = quotas !== undefined && quotas.files !== null;
     const insert = async (db: Db): Promise<void> => {
@@ -53,23 +52,20 @@ export class PostgresUploads {
         assertRoomForUpload(files + (await db.$count(uploads, isOfProject)), quotas);
       }
       await db.insert(uploads).values(upload);
-      if (receipt !== undefined) await this.#idempotency.record(db, receipt);
+      if (receipt !== undefined) await recordReceipt(db, receipt);
     };
     return isBounded
       ? this.#db.lockingTransaction({ kind: "lists", project }, insert)
       : this.#db.transaction(insert);
   }
 
-  async find(upload: ScopedId<"upload">): Promise<Upload | null> {
+  async findUpload(upload: ScopedId<"upload">): Promise<Upload | null> {
     const [row] = await this.#db.read((db) => db.select().from(uploads).where(isUpload(upload)));
     return row === undefined ? null : uploadFromRow(row);
   }
 
-  insertPartIfPending(
-    part: UploadPart,
-    limit: ByteQuota | undefined,
-    now: SQL,
-  ): Promise<PartOutcome> {
+  insertPartIfPending(part: UploadPart, limit: ByteQuota | undefined): Promise<PartOutcome> {
+    const now = this.#db.now();
     const isBounded = limit !== undefined && limit.quotas.storedBytes !== null;
     const insert = async (db: Db): Promise<PartOutcome> => {
       if (!(await haveIntents(db, [part.blobKey]))) return "refused";
@@ -111,11 +107,12 @@ export class PostgresUploads {
     }
   }
 
-  completeIfPending(
+  completeUploadIfPending(
     upload: ScopedId<"upload">,
-    { file, receipt, quotas }: UploadTerms & { readonly file: StoredFile },
-    now: SQL,
+    file: StoredFile,
+    { receipt, quotas }: UploadTerms = {},
   ): Promise<boolean> {
+    const now = this.#db.now();
     const { project } = upload;
     return this.#db.lockingTransaction({ kind: "lists", project }, async (db) => {
       if (!(await haveIntents(db, [file.blobKey]))) return false;
@@ -126,12 +123,12 @@ export class PostgresUploads {
       if (rowCount === 0) return false;
       await consumeIntent(db, file.blobKey);
       await insertFile(db, file, quotas);
-      if (receipt !== undefined) await this.#idempotency.record(db, receipt);
+      if (receipt !== undefined) await recordReceipt(db, receipt);
       return true;
     });
   }
 
-  async cancelIfPending(upload: ScopedId<"upload">): Promise<boolean> {
+  async cancelUploadIfPending(upload: ScopedId<"upload">): Promise<boolean> {
     const { rowCount } = await this.#db.change((db) =>
       db
         .update(uploads)
@@ -141,7 +138,8 @@ export class PostgresUploads {
     return rowCount === 1;
   }
 
-  async expire(now: SQL): Promise<UploadId[]> {
+  async expireUploads(): Promise<UploadId[]> {
+    const now = this.#db.now();
     const expired = await this.#db.change((db) =>
       db
         .update(uploads)
@@ -157,7 +155,7 @@ export class PostgresUploads {
     return expired.map(({ id }) => id);
   }
 
-  async listToTidy(limit: number, after?: UploadId): Promise<UploadId[]> {
+  async listUploadsToTidy(limit: number, after?: UploadId): Promise<UploadId[]> {
     const rows = await this.#db.read((db) =>
       db
         .select({ id: uploads.id })
@@ -180,7 +178,8 @@ export class PostgresUploads {
   }
 
   /** Looks at the oldest rows alone, which need no index: all uploads have the same time. */
-  async forgetOld(now: SQL): Promise<void> {
+  async forgetUploads(): Promise<void> {
+    const now = this.#db.now();
     const forgetPage = async () => {
       const { rowCount } = await this.#db.change((db) =>
         db.delete(uploads).where(

@@ -2,25 +2,18 @@
 
 import type { BatchId } from "../../batch/batch.ts";
 import type { PlannedChunk } from "../../batch/plan.ts";
+import type { Claim } from "../claim.ts";
 import { claimedBatch } from "../claimed-rows.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import { assertRoomForLines, boundsLines, type LineQuotas } from "../quotas.ts";
 import { planColumns } from "../rows.ts";
-import { type BatchFailure, type BatchPlan, pagesOf } from "../validation.ts";
+import { type BatchFailure, type BatchPlan, pagesOf, type ValidationStore } from "../validation.ts";
 import { isListed, isOpenBatch, isValidating, waitsForValidation } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { settleDeliveries } from "./deliveries.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
-import {
-  arrayOf,
-  type Bid,
-  batchClaimedBy,
-  isFreeBatch,
-  isHeldBatch,
-  NO_LEASE,
-  RELEASED,
-} from "./leases.ts";
+import { arrayOf, batchClaimedBy, isFreeBatch, isHeldBatch, NO_LEASE, RELEASED } from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
 import { lockLists } from "./project-locks.ts";
 import { keepSummary } from "./runs.ts";
@@ -34,21 +27,22 @@ const firstWaiting = (isEligible: SQL, now: SQL): SQL => sql`(
   where ${waitsForValidation} and ${isFreeBatch(now)} and ${isEligible}
   order by project, sequence limit 1 for update skip locked)`;
 
-export class PostgresValidation {
+export class PostgresValidation implements ValidationStore {
   readonly #db: Database;
 
   constructor(db: Database) {
     this.#db = db;
   }
 
-  async claim(claim: Bid, formerProject = ""): Promise<ClaimedBatch | null> {
-    const { now } = claim;
+  async claimBatchToValidate(claim: Claim, formerProject = ""): Promise<ClaimedBatch | null> {
+    const bid = this.#db.timed(claim);
+    const { now } = bid;
     if (!(await this.#isAnyWaiting(now))) return null;
     const next = firstWaiting(sql`project > ${formerProject}`, now);
     return this.#db.transaction(async (db) => {
       const [row] = await db
         .update(batches)
-        .set(batchClaimedBy(claim))
+        .set(batchClaimedBy(bid))
         .where(sql`sequence = coalesce(${next}, ${firstWaiting(sql`true`, now)})`)
         .returning();
       if (row === undefined) return null;
@@ -74,11 +68,8 @@ export class PostgresValidation {
     return rowCount === 1;
   }
 
-  failIfLeased(
-    lease: BatchLease,
-    { faults, announcements }: BatchFailure,
-    now: SQL,
-  ): Promise<boolean> {
+  failBatchIfLeased(lease: BatchLease, { faults, announcements }: BatchFailure): Promise<boolean> {
+    const now = this.#db.now();
     const { batchId } = lease;
     return this.#db.transaction(async (db) => {
       const { rowCount } = await db
@@ -102,11 +93,8 @@ export class PostgresValidation {
     });
   }
 
-  startIfLeased(
-    lease: BatchLease,
-    { plan, quotas }: { readonly plan: BatchPlan; readonly quotas: LineQuotas | undefined },
-    now: SQL,
-  ): Promise<boolean> {
+  startBatchIfLeased(lease: BatchLease, plan: BatchPlan, quotas?: LineQuotas): Promise<boolean> {
+    const now = this.#db.now();
     const { batchId } = lease;
     return this.#db.transaction(async (db) => {
       const [started] = await db

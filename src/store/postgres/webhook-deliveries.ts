@@ -9,10 +9,11 @@ import type {
   HeldWebhookDelivery,
   WebhookDelivery,
   WebhookDeliveryClaim,
+  WebhookDeliveryStore,
 } from "../webhook-deliveries.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, getTableColumns, type SQL, sql } from "./drizzle.ts";
-import { type Bid, heldBy, isFree, NO_LEASE } from "./leases.ts";
+import { type Bid, heldBy, isFree, later, NO_LEASE } from "./leases.ts";
 import { lockWebhooks } from "./project-locks.ts";
 import { webhookDeliveries } from "./schema.ts";
 
@@ -91,14 +92,15 @@ function nextDelivery({ webhook, afterProject, now }: WebhookDeliveryClaim & Bid
      order by next_attempt_at_ms, sequence limit 1))`;
 }
 
-export class PostgresWebhookDeliveries {
+export class PostgresWebhookDeliveries implements WebhookDeliveryStore {
   readonly #db: Database;
 
   constructor(db: Database) {
     this.#db = db;
   }
 
-  async listDue(now: SQL): Promise<DueWebhook[]> {
+  async listDueWebhooks(): Promise<DueWebhook[]> {
+    const now = this.#db.now();
     return this.#db.read((db) =>
       db
         .select({
@@ -115,14 +117,15 @@ export class PostgresWebhookDeliveries {
    * Two claims at the same moment could both take the last place at a webhook. So a claim first waits for the others, and a
    * statement that begins afterwards sees what they took.
    */
-  async claim(claim: WebhookDeliveryClaim & Bid): Promise<WebhookDelivery | null> {
-    const count = leasedCount(sql`webhook = ${claim.webhook}`, claim.now);
+  async claimWebhookDelivery(claim: WebhookDeliveryClaim): Promise<WebhookDelivery | null> {
+    const bid = this.#db.timed(claim);
+    const count = leasedCount(sql`webhook = ${bid.webhook}`, bid.now);
     const [row] = await this.#db.transaction(async (db) => {
       await lockWebhooks(db);
       return db
         .update(webhookDeliveries)
-        .set({ ...heldBy(claim), attemptCount: sql`attempt_count + 1` })
-        .where(sql`${count} < ${claim.maxLeased} and sequence = ${nextDelivery(claim)}`)
+        .set({ ...heldBy(bid), attemptCount: sql`attempt_count + 1` })
+        .where(sql`${count} < ${bid.maxLeased} and sequence = ${nextDelivery(bid)}`)
         .returning({
           ...getTableColumns(webhookDeliveries),
           project: ofItsBatch<string>("project"),
@@ -134,17 +137,21 @@ export class PostgresWebhookDeliveries {
     return row === undefined ? null : claimedWebhookDelivery(row);
   }
 
-  async forget(webhookId: string): Promise<void> {
+  async forgetWebhookDelivery(webhookId: string): Promise<void> {
     await this.#db.change((db) =>
       db.delete(webhookDeliveries).where(eq(webhookDeliveries.webhookId, webhookId)),
     );
   }
 
-  async postponeIfHeld({ webhookId, owner }: HeldWebhookDelivery, at: SQL): Promise<void> {
+  async postponeWebhookDeliveryIfHeld(
+    { webhookId, owner }: HeldWebhookDelivery,
+    ms: number,
+  ): Promise<void> {
+    const nextAttemptAtMs = later(this.#db.now(), ms);
     await this.#db.change((db) =>
       db
         .update(webhookDeliveries)
-        .set({ nextAttemptAtMs: at, ...NO_LEASE })
+        .set({ nextAttemptAtMs, ...NO_LEASE })
         .where(
           and(eq(webhookDeliveries.webhookId, webhookId), eq(webhookDeliveries.leaseOwner, owner)),
         ),

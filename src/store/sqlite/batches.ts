@@ -15,10 +15,10 @@ import { QuotaExceeded } from "../quotas.ts";
 import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { boundsSpending } from "../spending.ts";
 import { isListed, isOpenShown, mayExpire } from "./conditions.ts";
-import { type Db, write } from "./database.ts";
+import { type Db, type Now, write } from "./database.ts";
 import { insertWaitingDeliveries } from "./deliveries.ts";
 import { and, desc, eq, gte, lt, placeholder, type SQL, sql } from "./drizzle.ts";
-import type { SqliteIdempotency } from "./idempotency.ts";
+import { recordReceipt } from "./idempotency.ts";
 import { batches } from "./schema.ts";
 import { isScopedBatch } from "./scope.ts";
 import { assertMayCreate } from "./spending.ts";
@@ -72,33 +72,29 @@ const hasText = (text: string): SQL => sql`(instr(${batches.id}, ${text}) > 0
       where files.id = ${batches.inputFileId} and files.project = ${batches.project}
         and files.deleted_at_ms is null and instr(lower(files.filename), ${text}) > 0))`;
 
-interface Insertion extends BatchInsertion {
-  readonly nowMs: number;
-}
-
 export class SqliteBatches {
   readonly #db: Db;
-  readonly #idempotency: SqliteIdempotency;
+  readonly #now: Now;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db, idempotency: SqliteIdempotency) {
+  constructor(db: Db, now: Now) {
     this.#db = db;
-    this.#idempotency = idempotency;
+    this.#now = now;
     this.#statements = prepareStatements(db);
   }
 
-  insert(batch: Batch, insertion: Insertion): void {
-    write(this.#db, () => this.insertWithin(batch, insertion));
+  async insertBatch(batch: Batch, insertion: BatchInsertion = {}): Promise<void> {
+    write(this.#db, () => this.#insertWithin(batch, insertion));
   }
 
   /** Takes part in a transaction. */
-  insertWithin(batch: Batch, { receipt, quotas, deliveries = [], nowMs }: Insertion): void {
+  #insertWithin(batch: Batch, { receipt, quotas, deliveries = [] }: BatchInsertion): void {
     this.#assertRoom(batch.project, quotas?.openBatches ?? null);
-    if (boundsSpending(quotas)) assertMayCreate(this.#db, batch.project, quotas, nowMs);
+    if (boundsSpending(quotas)) assertMayCreate(this.#db, batch.project, quotas, this.#now());
     this.#db.insert(batches).values(rowFromBatch(batch)).run();
     if (batch.isInputPending) this.#markSource(batch);
     insertWaitingDeliveries(this.#db, batch, deliveries);
-    if (receipt !== undefined) this.#idempotency.record(receipt);
+    if (receipt !== undefined) recordReceipt(this.#db, receipt);
   }
 
   #markSource({ project, source }: Batch): void {
@@ -119,8 +115,11 @@ export class SqliteBatches {
     if (open.count >= limit) throw new QuotaExceeded("open_batches", limit);
   }
 
-  update({ project, id }: ScopedId<"batch">, change: BatchChange): boolean {
-    if (Object.keys(change).length === 0) return this.find({ project, id }) !== null;
+  async updateBatchIfAllowed(
+    { project, id }: ScopedId<"batch">,
+    change: BatchChange,
+  ): Promise<boolean> {
+    if (Object.keys(change).length === 0) return (await this.findBatch({ project, id })) !== null;
     const needsLines = "budget" in change || "priority" in change;
     const { changes } = this.#db
       .update(batches)
@@ -131,12 +130,12 @@ export class SqliteBatches {
     return changes === 1;
   }
 
-  find({ project, id }: ScopedId<"batch">): Batch | null {
+  async findBatch({ project, id }: ScopedId<"batch">): Promise<Batch | null> {
     const row = this.#statements.find.get({ project, id });
     return row === undefined ? null : batchFromRow(row);
   }
 
-  async list({ project, limit, after, filter }: BatchQuery): Promise<Page<Batch> | null> {
+  async listBatches({ project, limit, after, filter }: BatchQuery): Promise<Page<Batch> | null> {
     let before = Number.MAX_SAFE_INTEGER;
     if (after !== null) {
       const place = placeOf(this.#db, "batches", { project, id: after });

@@ -10,6 +10,7 @@ import type { BatchId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
 import type { BatchStatus } from "../../contract/batch.ts";
 import type { ClaimedChunk, SegmentEntry, WantedChunks } from "../chunks.ts";
+import type { Claim } from "../claim.ts";
 import type { ChunkLease } from "../leases.ts";
 import { batchFromRow, chunkFromRow } from "../rows.ts";
 import {
@@ -20,10 +21,10 @@ import {
   maySend,
   statusIn,
 } from "./conditions.ts";
-import { type Db, write, writeUnsynced } from "./database.ts";
+import { type Db, type Now, write, writeUnsynced } from "./database.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
-import { type Bid, CLAIMED, claimValues, isHeldChunk, NO_LEASE } from "./leases.ts";
+import { CLAIMED, claimValues, isHeldChunk, NO_LEASE } from "./leases.ts";
 import { firstFree } from "./open-lists.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
@@ -98,27 +99,38 @@ const prepareWrites = (db: Db) => ({
     .prepare(),
 });
 
+interface ChunkParts {
+  readonly segments: SqliteSegments;
+  readonly wal: WalSync;
+}
+
 export class SqliteChunks {
   readonly #db: Db;
+  readonly #now: Now;
   readonly #segments: SqliteSegments;
   readonly #wal: WalSync;
   readonly #claims: ReturnType<typeof prepareClaims>;
   readonly #writes: ReturnType<typeof prepareWrites>;
 
-  constructor(db: Db, segments: SqliteSegments, wal: WalSync) {
+  constructor(db: Db, now: Now, { segments, wal }: ChunkParts) {
     this.#db = db;
+    this.#now = now;
     this.#segments = segments;
     this.#wal = wal;
     this.#claims = prepareClaims(db);
     this.#writes = prepareWrites(db);
   }
 
-  claim({ wanted, ...bid }: Bid & { readonly wanted: readonly WantedChunks[] }): ClaimedChunk[] {
+  async claimChunks({
+    wanted,
+    ...claim
+  }: Claim & { readonly wanted: readonly WantedChunks[] }): Promise<ClaimedChunk[]> {
+    const values = claimValues(claim, this.#now());
     return writeUnsynced(this.#db, () => {
       const claimed: ClaimedChunk[] = [];
       for (const { batchId, model, count } of wanted) {
         for (let n = 0; n < count; n++) {
-          const chunk = this.#claimFirst(bid, batchId, model);
+          const chunk = this.#claimFirst(values, batchId, model);
           if (chunk === null) break;
           claimed.push(chunk);
         }
@@ -127,8 +139,12 @@ export class SqliteChunks {
     });
   }
 
-  #claimFirst(bid: Bid, batchId: BatchId, model: string): ClaimedChunk | null {
-    const row = this.#claims.claim.get({ ...claimValues(bid), batchId, model });
+  #claimFirst(
+    values: ReturnType<typeof claimValues>,
+    batchId: BatchId,
+    model: string,
+  ): ClaimedChunk | null {
+    const row = this.#claims.claim.get({ ...values, batchId, model });
     if (row === undefined) return null;
     const batch = this.#claims.findBatch.get({ batchId: row.batchId });
     const input = batch && this.#claims.findInputBlobKey.get({ ...batch });
@@ -155,7 +171,7 @@ export class SqliteChunks {
     });
   }
 
-  removeSegmentsIfLeased(lease: ChunkLease, blobKeys: readonly string[]): boolean {
+  async removeSegmentsIfLeased(lease: ChunkLease, blobKeys: readonly string[]): Promise<boolean> {
     return write(this.#db, () => {
       if (this.#writes.findHeld.get({ ...lease }) === undefined) return false;
       this.#segments.remove(lease.batchId, blobKeys);
@@ -163,15 +179,12 @@ export class SqliteChunks {
     });
   }
 
-  countFailureIfLeased(lease: ChunkLease): boolean {
+  async countChunkFailureIfLeased(lease: ChunkLease): Promise<boolean> {
     return this.#writes.countFailure.run({ ...lease }).changes === 1;
   }
 
-  closeIfLeased(
-    lease: ChunkLease,
-    lastEntry: SegmentEntry | null,
-    nowMs: number,
-  ): Promise<boolean> {
+  closeChunkIfLeased(lease: ChunkLease, lastEntry: SegmentEntry | null): Promise<boolean> {
+    const nowMs = this.#now();
     return this.#writeSynced(() => {
       if (this.#writes.close.run({ ...lease, nowMs }).changes === 0) return false;
       if (lastEntry !== null) this.#addSegment(lease, lastEntry);

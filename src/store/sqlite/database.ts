@@ -6,6 +6,9 @@ import { restrictDatabase } from "./lock.ts";
 
 export type Db = ReturnType<typeof openDatabase>;
 
+/** Returns the present time, by the clock of the store. */
+export type Now = () => number;
+
 /**
  * A write fails when another connection (a backup, a shell) holds the write lock longer than this. The wait is short
  * because nothing else runs during it, and every writer here tries again.

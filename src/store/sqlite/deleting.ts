@@ -7,7 +7,7 @@ import type { BatchId, ScopedId, UntrustedId } from "../../batch/batch.ts";
 import type { DeletingStore } from "../deleting.ts";
 import { isBehind } from "../sql/behind.ts";
 import { isDeleted, isListed, isOpenChunk, isOpenDelivery } from "./conditions.ts";
-import { type Db, write } from "./database.ts";
+import { type Db, type Now, write } from "./database.ts";
 import { endDeliveries } from "./deliveries.ts";
 import { batchDeliveries } from "./delivery-schema.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
@@ -62,22 +62,24 @@ interface DeletingParts {
   readonly tidying: SqliteTidying;
 }
 
-export class SqliteDeleting {
+export class SqliteDeleting implements DeletingStore {
   readonly #db: Db;
+  readonly #now: Now;
   readonly #parts: DeletingParts;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db, parts: DeletingParts) {
+  constructor(db: Db, now: Now, parts: DeletingParts) {
     this.#db = db;
+    this.#now = now;
     this.#parts = parts;
     this.#statements = prepareStatements(db);
   }
 
-  deleteIfPresent(
+  async deleteBatchIfPresent(
     batch: ScopedId<"batch">,
     { withInput }: Parameters<DeletingStore["deleteBatchIfPresent"]>[1],
-    nowMs: number,
-  ): boolean {
+  ): Promise<boolean> {
+    const nowMs = this.#now();
     return write(this.#db, () => {
       this.#parts.stopping.cancel(batch, nowMs);
       const row = this.#statements.mark.get({ ...batch, nowMs });
@@ -90,7 +92,7 @@ export class SqliteDeleting {
     });
   }
 
-  listDeleted(limit: number, after?: BatchId): BatchId[] {
+  async listDeletedBatches(limit: number, after?: BatchId): Promise<BatchId[]> {
     return this.#db
       .select({ id: batches.id })
       .from(batches)
@@ -101,7 +103,8 @@ export class SqliteDeleting {
       .map(({ id }) => id);
   }
 
-  async forget(batchId: BatchId, nowMs: number): Promise<void> {
+  async forgetBatch(batchId: BatchId): Promise<void> {
+    const nowMs = this.#now();
     if (this.#statements.findOver.get({ batchId }) === undefined) return;
     await this.#parts.tidying.deleteJournalRows(batchId);
     await nextTurn();
@@ -116,7 +119,8 @@ export class SqliteDeleting {
     });
   }
 
-  forgetTombstones(nowMs: number): Promise<void> {
+  forgetTombstones(): Promise<void> {
+    const nowMs = this.#now();
     return forgetTombstones(this.#db, nowMs);
   }
 

@@ -15,6 +15,7 @@ import {
   type DeliveryPostponement,
   type DeliveryQuery,
   type DeliveryRenewal,
+  type DeliveryStore,
   type NewDelivery,
   type NextAttempt,
 } from "../deliveries.ts";
@@ -22,12 +23,12 @@ import type { Receipt } from "../idempotency.ts";
 import { type Page, pageOf } from "../page.ts";
 import { deliveryFromRow, deliveryRow } from "../rows.ts";
 import { isListed, isOpenDelivery, waitsForItsBatch } from "./conditions.ts";
-import { type Db, write, writeUnsynced } from "./database.ts";
+import { type Db, type Now, write, writeUnsynced } from "./database.ts";
 import { batchDeliveries } from "./delivery-schema.ts";
 import { and, desc, eq, isNotNull, isNull, lt, lte, or, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
-import type { SqliteIdempotency } from "./idempotency.ts";
-import { type Bid, claimValues, NO_LEASE } from "./leases.ts";
+import { recordReceipt } from "./idempotency.ts";
+import { claimValues, NO_LEASE } from "./leases.ts";
 import { batches } from "./schema.ts";
 import { isFile, isScopedBatch } from "./scope.ts";
 
@@ -98,23 +99,21 @@ export function endDeliveries(db: Db, batchId: BatchId, nowMs: number): void {
   db.update(batchDeliveries).set({ error: CANCELLED, nextAttemptAtMs: nowMs }).where(ofBatch).run();
 }
 
-export class SqliteDeliveries {
+export class SqliteDeliveries implements DeliveryStore {
   readonly #db: Db;
-  readonly #idempotency: SqliteIdempotency;
+  readonly #now: Now;
 
-  constructor(db: Db, idempotency: SqliteIdempotency) {
+  constructor(db: Db, now: Now) {
     this.#db = db;
-    this.#idempotency = idempotency;
+    this.#now = now;
   }
 
-  insertIfFinal(
+  async insertDeliveryIfFinal(
     batch: ScopedId<"batch">,
-    {
-      delivery,
-      receipt,
-    }: { readonly delivery: NewDelivery; readonly receipt?: Receipt | undefined },
-    nowMs: number,
-  ): DeliveryInsertion {
+    delivery: NewDelivery,
+    receipt?: Receipt,
+  ): Promise<DeliveryInsertion> {
+    const nowMs = this.#now();
     return write(this.#db, () => {
       const found = this.#findBatch(batch);
       if (found === undefined) return { kind: "no_batch" };
@@ -130,12 +129,12 @@ export class SqliteDeliveries {
         .onConflictDoNothing()
         .run();
       if (changes === 0) return { kind: "under_way" };
-      if (receipt !== undefined) this.#idempotency.record(receipt);
+      if (receipt !== undefined) recordReceipt(this.#db, receipt);
       return { kind: "stored" };
     });
   }
 
-  list({ batch, limit, after }: DeliveryQuery): Page<Delivery> | null {
+  async listDeliveries({ batch, limit, after }: DeliveryQuery): Promise<Page<Delivery> | null> {
     const found = this.#findBatch(batch);
     if (found === undefined) return { data: [], hasMore: false };
     const ofBatch = eq(batchDeliveries.batchId, found.id);
@@ -155,18 +154,21 @@ export class SqliteDeliveries {
     return pageOf(rows, limit, deliveryFromRow);
   }
 
-  find(batch: ScopedId<"batch">, id: UntrustedId<"delivery">): Delivery | null {
+  async findDelivery(
+    batch: ScopedId<"batch">,
+    id: UntrustedId<"delivery">,
+  ): Promise<Delivery | null> {
     const found = this.#findBatch(batch);
     if (found === undefined) return null;
     const row = this.#find(and(eq(batchDeliveries.batchId, found.id), isAsked(id)));
     return row === undefined ? null : deliveryFromRow(row);
   }
 
-  cancelIfOpen(
+  async cancelDeliveryIfOpen(
     batch: ScopedId<"batch">,
     id: UntrustedId<"delivery">,
-    nowMs: number,
-  ): DeliveryCancellation | null {
+  ): Promise<DeliveryCancellation | null> {
+    const nowMs = this.#now();
     return write(this.#db, () => {
       const found = this.#findBatch(batch);
       if (found === undefined) return null;
@@ -187,14 +189,14 @@ export class SqliteDeliveries {
     });
   }
 
-  claim({
+  async claimDelivery({
     busyDestinations,
     toClientBuckets,
     busyProjects,
     passedOver = [],
     ...claim
-  }: DeliveryClaim & Bid): ClaimedDelivery | null {
-    const { owner, nowMs, leaseExpiresAtMs } = claimValues(claim);
+  }: DeliveryClaim): Promise<ClaimedDelivery | null> {
+    const { owner, nowMs, leaseExpiresAtMs } = claimValues(claim, this.#now());
     const busy = JSON.stringify(busyDestinations);
     // No delivery is due at most times, and a transaction costs more than this look.
     const due = this.#db
@@ -232,11 +234,11 @@ export class SqliteDeliveries {
     });
   }
 
-  renewIfLeased(lease: DeliveryLease, expiresAtMs: number): DeliveryRenewal {
+  async renewDeliveryIfLeased(lease: DeliveryLease, ttlMs: number): Promise<DeliveryRenewal> {
     return writeUnsynced(this.#db, () => {
       const row = this.#db
         .update(batchDeliveries)
-        .set({ leaseExpiresAtMs: expiresAtMs })
+        .set({ leaseExpiresAtMs: this.#now() + ttlMs })
         .where(isHeld(lease))
         .returning({ error: batchDeliveries.error })
         .get();
@@ -245,11 +247,11 @@ export class SqliteDeliveries {
     });
   }
 
-  saveProgressIfLeased(lease: DeliveryLease, progress: string): boolean {
+  async saveDeliveryProgressIfLeased(lease: DeliveryLease, progress: string): Promise<boolean> {
     return write(this.#db, () => this.#change(lease, { progress }));
   }
 
-  releaseIfLeased(lease: DeliveryLease): boolean {
+  async releaseDeliveryIfLeased(lease: DeliveryLease): Promise<boolean> {
     const { changes } = this.#db
       .update(batchDeliveries)
       .set({ attemptCount: sql`attempt_count - 1`, ...NO_LEASE })
@@ -258,11 +260,11 @@ export class SqliteDeliveries {
     return changes === 1;
   }
 
-  postponeIfLeased(
+  async postponeDeliveryIfLeased(
     lease: DeliveryLease,
     { ms, withinMs, error }: NextAttempt,
-    nowMs: number,
-  ): DeliveryPostponement {
+  ): Promise<DeliveryPostponement> {
+    const nowMs = this.#now();
     return write(this.#db, () => {
       const row = this.#find(isHeld(lease));
       if (row === undefined) return "lost";
@@ -274,11 +276,17 @@ export class SqliteDeliveries {
     });
   }
 
-  endIfLeased(lease: DeliveryLease, end: DeliveryEnd, nowMs: number): boolean {
+  async endDeliveryIfLeased(lease: DeliveryLease, end: DeliveryEnd): Promise<boolean> {
+    const nowMs = this.#now();
     const error = end.status === "failed" ? end.error : null;
     const address = end.status === "delivered" ? end.address : null;
     const ended = { ...ENDED, status: end.status, error, address, endedAtMs: nowMs };
     return write(this.#db, () => this.#change(lease, ended));
+  }
+
+  /** A folder has no replica of an older version, which would overlook some. */
+  async settleOverlookedDeliveries(): Promise<number> {
+    return 0;
   }
 
   #change(lease: DeliveryLease, changed: Partial<typeof batchDeliveries.$inferInsert>): boolean {

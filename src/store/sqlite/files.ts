@@ -2,7 +2,7 @@
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { FileId, ScopedId, StoredFile, UntrustedId } from "../../batch/batch.ts";
-import type { FileQuery } from "../files.ts";
+import type { FileQuery, FileStore } from "../files.ts";
 import type { Receipt } from "../idempotency.ts";
 import { type Page, pageOf } from "../page.ts";
 import { assertRoomForFile, boundsFiles, type FileQuotas, type StoredSums } from "../quotas.ts";
@@ -17,10 +17,10 @@ import {
   isOpenMerged,
   statusIn,
 } from "./conditions.ts";
-import { type Db, write } from "./database.ts";
+import { type Db, type Now, write } from "./database.ts";
 import { and, asc, desc, eq, gt, inArray, isNull, lt, lte, or, type SQL, sql } from "./drizzle.ts";
 import { files, storedSums } from "./file-schema.ts";
-import type { SqliteIdempotency } from "./idempotency.ts";
+import { recordReceipt } from "./idempotency.ts";
 import type { SqliteIntents } from "./intents.ts";
 import { isFile } from "./scope.ts";
 import { leaveTombstones, placeOf } from "./tombstones.ts";
@@ -88,27 +88,31 @@ export const storedBy = (db: Db, project: string): StoredSums =>
       coalesce(sum(bytes), 0) + ${keptBytes(project)} as bytes
     from ${storedSums} where project = ${project}`);
 
-export class SqliteFiles {
+export class SqliteFiles implements FileStore {
   readonly #db: Db;
-  readonly #idempotency: SqliteIdempotency;
+  readonly #now: Now;
   readonly #intents: SqliteIntents;
 
-  constructor(db: Db, idempotency: SqliteIdempotency, intents: SqliteIntents) {
+  constructor(db: Db, now: Now, intents: SqliteIntents) {
     this.#db = db;
-    this.#idempotency = idempotency;
+    this.#now = now;
     this.#intents = intents;
   }
 
-  insertIfDeclared(file: StoredFile, receipt?: Receipt, quotas?: FileQuotas): boolean {
+  async insertFileIfDeclared(
+    file: StoredFile,
+    receipt?: Receipt,
+    quotas?: FileQuotas,
+  ): Promise<boolean> {
     return write(this.#db, () => {
       if (!this.#intents.consume(file.blobKey)) return false;
       insertFile(this.#db, file, quotas);
-      if (receipt !== undefined) this.#idempotency.record(receipt);
+      if (receipt !== undefined) recordReceipt(this.#db, receipt);
       return true;
     });
   }
 
-  find(file: ScopedId<"file">): StoredFile | null {
+  async findFile(file: ScopedId<"file">): Promise<StoredFile | null> {
     const row = this.#db
       .select()
       .from(files)
@@ -117,7 +121,8 @@ export class SqliteFiles {
     return row === undefined ? null : fileFromRow(row);
   }
 
-  list(query: FileQuery, nowMs: number): Page<StoredFile> | null {
+  async listFiles(query: FileQuery): Promise<Page<StoredFile> | null> {
+    const nowMs = this.#now();
     const start = query.after === null ? undefined : this.#positionAfter(query, query.after);
     if (start === null) return null;
     const rows = this.#db
@@ -145,7 +150,8 @@ export class SqliteFiles {
     return order === "asc" ? gt(files.sequence, place) : lt(files.sequence, place);
   }
 
-  deleteIfPresent(file: ScopedId<"file">, nowMs: number): boolean {
+  async deleteFileIfPresent(file: ScopedId<"file">): Promise<boolean> {
+    const nowMs = this.#now();
     const { changes } = this.#db
       .update(files)
       .set({ deletedAtMs: nowMs })
@@ -154,7 +160,8 @@ export class SqliteFiles {
     return changes === 1;
   }
 
-  deleteExpired(nowMs: number): FileId[] {
+  async deleteExpiredFiles(): Promise<FileId[]> {
+    const nowMs = this.#now();
     return this.#db
       .update(files)
       .set({ deletedAtMs: nowMs })
@@ -170,7 +177,7 @@ export class SqliteFiles {
   }
 
   /** Other work goes on between the steps. It makes no deleted file one that is read. */
-  async listUnused(limit: number, after?: FileId): Promise<StoredFile[]> {
+  async listUnusedFiles(limit: number, after?: FileId): Promise<StoredFile[]> {
     const unused: StoredFile[] = [];
     for (let behind = isBehind(files, after); ; await nextTurn()) {
       const { end } = this.#db.get<{ end: number | null }>(sql`
@@ -204,11 +211,12 @@ export class SqliteFiles {
       .map(fileFromRow);
   }
 
-  sumStored(project: string): StoredSums {
+  async sumStored(project: string): Promise<StoredSums> {
     return storedBy(this.#db, project);
   }
 
-  forget(ids: readonly FileId[], nowMs: number): void {
+  async forgetFiles(ids: readonly FileId[]): Promise<void> {
+    const nowMs = this.#now();
     const isMeant = and(inArray(files.id, ids), isDeleted);
     write(this.#db, () => {
       leaveTombstones(this.#db, "files", isMeant, nowMs);

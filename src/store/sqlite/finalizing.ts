@@ -4,19 +4,19 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId, StoredFile } from "../../batch/batch.ts";
 import { addFailures, type FailureGroup } from "../../batch/failures.ts";
 import { statusesBefore } from "../../batch/status.ts";
+import type { Claim } from "../claim.ts";
 import { claimedBatch } from "../claimed-rows.ts";
 import { type BatchResult, endingOf, type IncompleteChunk, NOTHING_DONE } from "../finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import type { BatchFailure } from "../validation.ts";
 import type { Announcement } from "../webhook-deliveries.ts";
 import { isEndingShown, isOpenChunk, statusIn } from "./conditions.ts";
-import { type Db, write, writeUnsynced } from "./database.ts";
+import { type Db, type Now, write, writeUnsynced } from "./database.ts";
 import { settleDeliveries } from "./deliveries.ts";
 import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import type { SqliteIntents } from "./intents.ts";
-import { SqliteJournals } from "./journals.ts";
-import { type Bid, CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
+import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { keepSummary } from "./runs.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
@@ -77,25 +77,25 @@ interface FinalizingParts {
 }
 
 export class SqliteFinalizing {
-  readonly journals: SqliteJournals;
   readonly #db: Db;
+  readonly #now: Now;
   readonly #webhookDeliveries: SqliteWebhookDeliveries;
   readonly #segments: SqliteSegments;
   readonly #intents: SqliteIntents;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db, { webhookDeliveries, segments, intents }: FinalizingParts) {
+  constructor(db: Db, now: Now, { webhookDeliveries, segments, intents }: FinalizingParts) {
     this.#db = db;
-    this.journals = new SqliteJournals(db, segments);
+    this.#now = now;
     this.#webhookDeliveries = webhookDeliveries;
     this.#segments = segments;
     this.#intents = intents;
     this.#statements = prepareStatements(db);
   }
 
-  claim(claim: Bid, formerProject = ""): ClaimedBatch | null {
+  async claimBatchToFinalize(claim: Claim, formerProject = ""): Promise<ClaimedBatch | null> {
     return writeUnsynced(this.#db, () => {
-      const row = this.#statements.claim.get({ ...claimValues(claim), formerProject });
+      const row = this.#statements.claim.get({ ...claimValues(claim, this.#now()), formerProject });
       if (row === undefined) return null;
       const input = this.#statements.findInput.get({ ...row });
       return claimedBatch(row, input);
@@ -126,7 +126,8 @@ export class SqliteFinalizing {
     });
   }
 
-  async finishIfLeased(lease: BatchLease, result: BatchResult, nowMs: number): Promise<boolean> {
+  async finishBatchIfLeased(lease: BatchLease, result: BatchResult): Promise<boolean> {
+    const nowMs = this.#now();
     const { output, error, counts, failures, lostBlobKeys, announcements } = result;
     const { batchId } = lease;
     const published: StoredFile[] = [output, error].filter((file) => file !== null);
@@ -183,11 +184,11 @@ export class SqliteFinalizing {
     return true;
   }
 
-  endWithoutResultsIfLeased(
+  async endWithoutResultsIfLeased(
     lease: BatchLease,
     { faults, announcements }: BatchFailure,
-    nowMs: number,
-  ): boolean {
+  ): Promise<boolean> {
+    const nowMs = this.#now();
     const how = { unstopped: "failed", announcements, nowMs } as const;
     return write(this.#db, () => this.#end(lease, how, { faults, ...NOTHING_DONE }));
   }

@@ -4,16 +4,18 @@
  */
 
 import { setImmediate as nextTurn } from "node:timers/promises";
+import type { Claim } from "../claim.ts";
 import {
   IDEMPOTENCY_KEY_KEPT_MS,
   IdempotencyKeyLost,
   type IdempotencyState,
+  type IdempotencyStore,
   type Receipt,
 } from "../idempotency.ts";
-import { type Db, write, writeUnsynced } from "./database.ts";
+import { type Db, type Now, write, writeUnsynced } from "./database.ts";
 import { and, eq, lte, sql } from "./drizzle.ts";
 import { idempotencyKeys } from "./file-schema.ts";
-import { type Bid, claimValues, NO_LEASE } from "./leases.ts";
+import { claimValues, NO_LEASE } from "./leases.ts";
 
 /** One statement deletes so many keys: some 5 ms. */
 const FORGETTING_PAGE = 2_000;
@@ -31,15 +33,27 @@ const isOverdue = (nowMs: number) => lte(idempotencyKeys.leaseExpiresAtMs, nowMs
 
 const isOld = (nowMs: number) => lte(idempotencyKeys.createdAtMs, nowMs - IDEMPOTENCY_KEY_KEPT_MS);
 
-export class SqliteIdempotency {
-  readonly #db: Db;
+/** Takes part in the transaction that stores the object, and ends it when the key is no longer the owner's. */
+export function recordReceipt(db: Db, { fingerprint, answer, ...held }: Receipt): void {
+  const { changes } = db
+    .update(idempotencyKeys)
+    .set({ fingerprint, answer, ...NO_LEASE })
+    .where(isHeld(held))
+    .run();
+  if (changes === 0) throw new IdempotencyKeyLost();
+}
 
-  constructor(db: Db) {
+export class SqliteIdempotency implements IdempotencyStore {
+  readonly #db: Db;
+  readonly #now: Now;
+
+  constructor(db: Db, now: Now) {
     this.#db = db;
+    this.#now = now;
   }
 
-  claim(project: string, key: string, claim: Bid): IdempotencyState {
-    const { owner: leaseOwner, nowMs, leaseExpiresAtMs } = claimValues(claim);
+  async claimIdempotencyKey(project: string, key: string, claim: Claim): Promise<IdempotencyState> {
+    const { owner: leaseOwner, nowMs, leaseExpiresAtMs } = claimValues(claim, this.#now());
     const fresh = { createdAtMs: nowMs, leaseOwner, leaseExpiresAtMs };
     return write(this.#db, () => {
       const { changes } = this.#db
@@ -56,18 +70,8 @@ export class SqliteIdempotency {
     });
   }
 
-  /** Takes part in the transaction that stores the object, and ends it when the key is no longer the owner's. */
-  record({ fingerprint, answer, ...held }: Receipt): void {
-    const { changes } = this.#db
-      .update(idempotencyKeys)
-      .set({ fingerprint, answer, ...NO_LEASE })
-      .where(isHeld(held))
-      .run();
-    if (changes === 0) throw new IdempotencyKeyLost();
-  }
-
-  renewIfHeld(project: string, key: string, claim: Bid): boolean {
-    const { owner, nowMs, leaseExpiresAtMs } = claimValues(claim);
+  async renewIdempotencyKeyIfHeld(project: string, key: string, claim: Claim): Promise<boolean> {
+    const { owner, nowMs, leaseExpiresAtMs } = claimValues(claim, this.#now());
     return writeUnsynced(this.#db, () => {
       const { changes } = this.#db
         .update(idempotencyKeys)
@@ -78,12 +82,15 @@ export class SqliteIdempotency {
     });
   }
 
-  releaseIfHeld(held: Held): boolean {
-    return this.#db.delete(idempotencyKeys).where(isHeld(held)).run().changes === 1;
+  async releaseIdempotencyKeyIfHeld(project: string, key: string, owner: string): Promise<boolean> {
+    return (
+      this.#db.delete(idempotencyKeys).where(isHeld({ project, key, owner })).run().changes === 1
+    );
   }
 
   /** Deletes the keys page by page: a client may have sent 100,000 within a minute. */
-  async forgetOld(nowMs: number): Promise<void> {
+  async forgetIdempotencyKeys(): Promise<void> {
+    const nowMs = this.#now();
     const page = sql`
       select sequence from idempotency_keys where created_at_ms <= ${nowMs - IDEMPOTENCY_KEY_KEPT_MS}
       limit ${FORGETTING_PAGE}`;

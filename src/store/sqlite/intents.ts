@@ -1,7 +1,8 @@
 /** Keeps the intents to write blobs, and finds the blobs that no row can name any more: see `../intents.ts`. */
 
+import type { IntentStore } from "../intents.ts";
 import { leaseOfSegment } from "../segment-key.ts";
-import { type Db, write, writeUnsynced } from "./database.ts";
+import { type Db, type Now, write, writeUnsynced } from "./database.ts";
 import { eq, placeholder, sql } from "./drizzle.ts";
 import { blobIntents } from "./file-schema.ts";
 
@@ -35,25 +36,29 @@ const prepareStatements = (db: Db) => ({
     .prepare(),
 });
 
-export class SqliteIntents {
+export class SqliteIntents implements IntentStore {
   readonly #db: Db;
+  readonly #now: Now;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db) {
+  constructor(db: Db, now: Now) {
     this.#db = db;
+    this.#now = now;
     this.#statements = prepareStatements(db);
   }
 
   /**
    * The write needs no sync: a power cut ends the writer too, and then the blob is garbage without an intent as well.
    */
-  declare(blobKeys: readonly string[], expiresAtMs: number): void {
+  async declareBlobs(blobKeys: readonly string[], ttlMs: number): Promise<void> {
+    const expiresAtMs = this.#now() + ttlMs;
     writeUnsynced(this.#db, () => {
       for (const blobKey of blobKeys) this.#statements.insert.run({ blobKey, expiresAtMs });
     });
   }
 
-  renew(blobKeys: readonly string[], expiresAtMs: number): void {
+  async renewIntents(blobKeys: readonly string[], ttlMs: number): Promise<void> {
+    const expiresAtMs = this.#now() + ttlMs;
     writeUnsynced(this.#db, () => {
       for (const blobKey of blobKeys) this.#statements.renew.run({ blobKey, expiresAtMs });
     });
@@ -73,18 +78,19 @@ export class SqliteIntents {
    * Ends the intent with a sync, because the blob is deleted next. A commit that was reported as failed may still be
    * in the log on the disk. The synced commit takes its place there.
    */
-  revoke(blobKey: string): boolean {
+  async revokeIntentIfDeclared(blobKey: string): Promise<boolean> {
     return write(this.#db, () => this.consume(blobKey));
   }
 
-  revokeExpired(nowMs: number, limit: number): string[] {
+  async revokeExpiredIntents(limit: number): Promise<string[]> {
+    const nowMs = this.#now();
     return write(this.#db, () =>
       this.#statements.endExpired.all({ nowMs, limit }).map(({ blobKey }) => blobKey),
     );
   }
 
   /** The conditions of a lease are those in `isHeldChunk`: a write that it refuses now, it will refuse for ever. */
-  findGarbage(blobKeys: readonly string[]): string[] {
+  async findGarbage(blobKeys: readonly string[]): Promise<string[]> {
     const asked = blobKeys.map((key) => ({ key, ...leaseOfSegment(key) }));
     return this.#db
       .all<{ key: string }>(sql`

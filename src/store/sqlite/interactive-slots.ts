@@ -4,21 +4,23 @@
  */
 import type { InteractiveSlot } from "../quotas.ts";
 import { interactiveSlots } from "./access-schema.ts";
-import { type Db, writeUnsynced } from "./database.ts";
+import { type Db, type Now, writeUnsynced } from "./database.ts";
 import { and, eq, inArray, lte } from "./drizzle.ts";
 
 export class SqliteInteractiveSlots {
   readonly #db: Db;
+  readonly #now: Now;
 
-  constructor(db: Db) {
+  constructor(db: Db, now: Now) {
     this.#db = db;
+    this.#now = now;
   }
 
-  take(
+  async takeInteractiveSlot(
     { id, project }: InteractiveSlot,
     { limit, ttlMs }: { readonly limit: number; readonly ttlMs: number },
-    nowMs: number,
-  ): boolean {
+  ): Promise<boolean> {
+    const nowMs = this.#now();
     const isOfProject = eq(interactiveSlots.project, project);
     return writeUnsynced(this.#db, () => {
       this.#db
@@ -35,7 +37,8 @@ export class SqliteInteractiveSlots {
     });
   }
 
-  renew(ids: readonly string[], expiresAtMs: number): void {
+  async renewInteractiveSlots(ids: readonly string[], ttlMs: number): Promise<void> {
+    const expiresAtMs = this.#now() + ttlMs;
     writeUnsynced(this.#db, () =>
       this.#db
         .update(interactiveSlots)
@@ -45,7 +48,7 @@ export class SqliteInteractiveSlots {
     );
   }
 
-  release(id: string): void {
+  async releaseInteractiveSlot(id: string): Promise<void> {
     writeUnsynced(this.#db, () =>
       this.#db.delete(interactiveSlots).where(eq(interactiveSlots.id, id)).run(),
     );

@@ -113,7 +113,7 @@ export class SqliteJournals {
     this.#statements = prepareStatements(db);
   }
 
-  async list(batchId: BatchId): Promise<ChunkJournal[]> {
+  async listChunkJournals(batchId: BatchId): Promise<ChunkJournal[]> {
     const journals: ChunkJournal[] = [];
     if (this.#statements.findStarted.get({ batchId }) === undefined) return journals;
     for (;;) {
@@ -127,7 +127,7 @@ export class SqliteJournals {
     }
   }
 
-  async startAt(
+  async findJournalStart(
     { id, sample }: Pick<Batch, "id" | "sample">,
     { line, part }: { readonly line: number; readonly part: JournalPart },
   ): Promise<JournalStart> {
@@ -137,7 +137,10 @@ export class SqliteJournals {
     return { journals: await this.#journalsOf(id, numbers, part), last: found.last };
   }
 
-  async listAfter(batchId: BatchId, { after, limit, part }: JournalPage): Promise<ChunkJournal[]> {
+  async listJournalPage(
+    batchId: BatchId,
+    { after, limit, part }: JournalPage,
+  ): Promise<ChunkJournal[]> {
     const rows = this.#statements.pages[part].all({ batchId, after, limit });
     const numbers = rows.map(({ number }) => number);
     return this.#journalsOf(batchId, numbers, part);

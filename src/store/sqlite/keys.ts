@@ -5,6 +5,7 @@ import {
   type KeyId,
   type KeyInForce,
   type KeyQuery,
+  type KeyStore,
   type KeysInForce,
   type NewKey,
   type StoredKey,
@@ -14,7 +15,7 @@ import { inPages, type Page, pageOf, ROWS_PAGE } from "../page.ts";
 import { allowanceOf, MINUTE_MS, type RequestAllowance } from "../quotas.ts";
 import { OF_INSTALLATION } from "../tombstones.ts";
 import { apiKeys, keyRequirement, projects, requestCounts, signingKeys } from "./access-schema.ts";
-import { type Db, write, writeUnsynced } from "./database.ts";
+import { type Db, type Now, write, writeUnsynced } from "./database.ts";
 import {
   and,
   asc,
@@ -42,14 +43,16 @@ const isBeingDeleted = (db: Db, project: string): boolean =>
     .where(and(eq(projects.name, project), isNotNull(projects.deletedAtMs)))
     .get() !== undefined;
 
-export class SqliteKeys {
+export class SqliteKeys implements KeyStore {
   readonly #db: Db;
+  readonly #now: Now;
 
-  constructor(db: Db) {
+  constructor(db: Db, now: Now) {
     this.#db = db;
+    this.#now = now;
   }
 
-  insertUnlessDeleted(key: NewKey): boolean {
+  async insertKeyUnlessDeleted(key: NewKey): Promise<boolean> {
     return write(this.#db, () => {
       if (isBeingDeleted(this.#db, key.project)) return false;
       this.#db.insert(keyRequirement).values({ sequence: 1 }).onConflictDoNothing().run();
@@ -58,7 +61,7 @@ export class SqliteKeys {
     });
   }
 
-  list({ limit, after }: KeyQuery): Page<StoredKey> | null {
+  async listKeys({ limit, after }: KeyQuery): Promise<Page<StoredKey> | null> {
     let start: SQL | undefined;
     if (after !== null) {
       const place = placeOf(this.#db, "keys", { project: OF_INSTALLATION, id: after });
@@ -75,7 +78,8 @@ export class SqliteKeys {
     return pageOf(rows, limit, keyFromRow);
   }
 
-  deleteIfPresent(id: UntrustedId<"key">, nowMs: number): StoredKey | null {
+  async deleteKeyIfPresent(id: UntrustedId<"key">): Promise<StoredKey | null> {
+    const nowMs = this.#now();
     return write(this.#db, () => {
       leaveTombstones(this.#db, "keys", isKey(id), nowMs);
       const row = this.#db.delete(apiKeys).where(isKey(id)).returning().get();
@@ -87,7 +91,8 @@ export class SqliteKeys {
    * A key is never changed, and numbers are never used again, so count and last number tell every change. They are read first, so
    * that a change between two pages makes another mark.
    */
-  async findInForce(mark: string | null, nowMs: number): Promise<KeysInForce | null> {
+  async findKeysInForce(mark: string | null): Promise<KeysInForce | null> {
+    const nowMs = this.#now();
     const [found] = this.#db
       .select({
         mark: sql<string>`(select count(*) from key_requirement) || '/' || count(*) || '/' || coalesce(max(sequence), 0)`,
@@ -118,7 +123,8 @@ export class SqliteKeys {
   }
 
   /** Needs no sync: a power cut takes a minute at most. */
-  takeRequest(project: string, limit: number, nowMs: number): RequestAllowance {
+  async takeRequest(project: string, limit: number): Promise<RequestAllowance> {
+    const nowMs = this.#now();
     const minute = Math.floor(nowMs / MINUTE_MS);
     const isCounting = sql`${requestCounts.minute} between ${minute} and ${minute + 1}`;
     const [row] = writeUnsynced(this.#db, () =>
@@ -139,14 +145,15 @@ export class SqliteKeys {
     return allowanceOf(row?.requestCount ?? null, limit, nowMs);
   }
 
-  async recordUses(ids: readonly KeyId[], nowMs: number): Promise<void> {
+  async recordKeyUses(ids: readonly KeyId[]): Promise<void> {
+    const nowMs = this.#now();
     for (const page of inPages(ids, USES_PAGE)) {
       await timeForMore();
       this.#db.update(apiKeys).set({ lastUsedAtMs: nowMs }).where(inArray(apiKeys.id, page)).run();
     }
   }
 
-  agreeOnSigningKey(purpose: string, fresh: string): string {
+  async agreeOnSigningKey(purpose: string, fresh: string): Promise<string> {
     return write(this.#db, () => {
       this.#db.insert(signingKeys).values({ purpose, key: fresh }).onConflictDoNothing().run();
       const row = this.#db

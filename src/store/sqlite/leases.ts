@@ -22,7 +22,7 @@ import type { Claim } from "../claim.ts";
 import { type BatchLease, type ChunkLease, EPOCH_RANDOM_BITS, type Renewal } from "../leases.ts";
 import { interactiveSlots } from "./access-schema.ts";
 import { isKeyInProgress, isOpenBatch, isOpenChunk } from "./conditions.ts";
-import { type Db, write, writeUnsynced } from "./database.ts";
+import { type Db, type Now, write, writeUnsynced } from "./database.ts";
 import { batchDeliveries } from "./delivery-schema.ts";
 import { and, eq, isNotNull, placeholder, sql } from "./drizzle.ts";
 import { blobIntents, idempotencyKeys } from "./file-schema.ts";
@@ -43,12 +43,8 @@ export const CLAIMED = {
   leaseEpoch: NEXT_EPOCH,
 };
 
-/** A claim, and the time at which it comes in. */
-export interface Bid extends Claim {
-  readonly nowMs: number;
-}
-
-export const claimValues = ({ owner, nowMs, ttlMs }: Bid) => ({
+/** The values for a statement that claims: {@link CLAIMED} and {@link isFree}. */
+export const claimValues = ({ owner, ttlMs }: Claim, nowMs: number) => ({
   owner,
   nowMs,
   leaseExpiresAtMs: nowMs + ttlMs,
@@ -118,18 +114,20 @@ const prepareStatements = (db: Db) => ({
 
 export class SqliteLeases {
   readonly #db: Db;
+  readonly #now: Now;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db) {
+  constructor(db: Db, now: Now) {
     this.#db = db;
+    this.#now = now;
     this.#statements = prepareStatements(db);
   }
 
-  releaseBatchIfLeased(lease: BatchLease): boolean {
+  async releaseBatchIfLeased(lease: BatchLease): Promise<boolean> {
     return this.#release(() => this.#statements.releaseBatch.run({ ...lease }));
   }
 
-  releaseChunkIfLeased(lease: ChunkLease, model?: string): boolean {
+  async releaseChunkIfLeased(lease: ChunkLease, model?: string): Promise<boolean> {
     const { releaseChunk, releaseChunkAs } = this.#statements;
     return this.#release(() =>
       model === undefined
@@ -143,16 +141,16 @@ export class SqliteLeases {
     return writeUnsynced(this.#db, () => change().changes === 1);
   }
 
-  countBatchFailureIfLeased(lease: BatchLease): boolean {
+  async countBatchFailureIfLeased(lease: BatchLease): Promise<boolean> {
     return this.#statements.countBatchFailure.run({ ...lease }).changes === 1;
   }
 
-  async renew(
+  async renewLeases(
     held: { readonly batches: readonly BatchLease[]; readonly chunks: readonly ChunkLease[] },
-    claim: Bid,
+    claim: Claim,
   ): Promise<Renewal> {
     const { renewBatch, renewChunk } = this.#statements;
-    const { leaseExpiresAtMs } = claimValues(claim);
+    const { leaseExpiresAtMs } = claimValues(claim, this.#now());
     const found: Stops = { stopping: new Map(), paused: new Set(), budgets: new Map() };
     const lostBatches = await this.#renewEach(held.batches, found, (lease) =>
       renewBatch.run({ ...lease, leaseExpiresAtMs }),
@@ -196,36 +194,26 @@ export class SqliteLeases {
     }
     return lost;
   }
+}
 
-  /** Takes every lease back when the one owner of the database starts: all former holders are dead. */
-  takeAllBack(): void {
-    write(this.#db, () => {
-      this.#db
-        .update(batches)
-        .set(NO_LEASE)
-        .where(and(isOpenBatch, isNotNull(batches.leaseOwner)))
-        .run();
-      this.#db
-        .update(chunks)
-        .set(NO_LEASE)
-        .where(and(isOpenChunk, isNotNull(chunks.leaseOwner)))
-        .run();
-      this.#db
-        .update(webhookDeliveries)
-        .set(NO_LEASE)
-        .where(isNotNull(webhookDeliveries.leaseOwner))
-        .run();
-      this.#db
-        .update(batchDeliveries)
-        .set(NO_LEASE)
-        .where(isNotNull(batchDeliveries.leaseOwner))
-        .run();
-      // A key without an answer belongs to a request that came to nothing.
-      this.#db.delete(idempotencyKeys).where(isKeyInProgress).run();
-      this.#db.delete(interactiveSlots).run();
-      this.#db.delete(reservations).run();
-      // No process is left that could write the row of such a blob.
-      this.#db.delete(blobIntents).run();
-    });
-  }
+/** Takes every lease back when the one owner of the database starts: all former holders are dead. */
+export function takeAllBack(db: Db): void {
+  write(db, () => {
+    db.update(batches)
+      .set(NO_LEASE)
+      .where(and(isOpenBatch, isNotNull(batches.leaseOwner)))
+      .run();
+    db.update(chunks)
+      .set(NO_LEASE)
+      .where(and(isOpenChunk, isNotNull(chunks.leaseOwner)))
+      .run();
+    db.update(webhookDeliveries).set(NO_LEASE).where(isNotNull(webhookDeliveries.leaseOwner)).run();
+    db.update(batchDeliveries).set(NO_LEASE).where(isNotNull(batchDeliveries.leaseOwner)).run();
+    // A key without an answer belongs to a request that came to nothing.
+    db.delete(idempotencyKeys).where(isKeyInProgress).run();
+    db.delete(interactiveSlots).run();
+    db.delete(reservations).run();
+    // No process is left that could write the row of such a blob.
+    db.delete(blobIntents).run();
+  });
 }

@@ -6,7 +6,7 @@ import type { BatchId } from "../../batch/batch.ts";
 import type { StoredModelUsage } from "../../batch/model-usage.ts";
 import { parsePrice } from "../../batch/price.ts";
 import { type PageSum, pageOfUsage, selectUsage } from "../sql/usage.ts";
-import type { PricedUsage, UsageCursor, UsagePage, UsageQuery } from "../usage.ts";
+import type { PricedUsage, UsageCursor, UsagePage, UsageQuery, UsageStore } from "../usage.ts";
 import type { Db } from "./database.ts";
 import { and, eq, inArray, ne, placeholder, sql } from "./drizzle.ts";
 import { batches } from "./schema.ts";
@@ -47,7 +47,7 @@ const prepareStatements = (db: Db) => ({
     .prepare(),
 });
 
-export class SqliteModelUsage {
+export class SqliteModelUsage implements UsageStore {
   readonly #db: Db;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
@@ -77,7 +77,7 @@ export class SqliteModelUsage {
     );
   }
 
-  findPriced(batchIds: readonly BatchId[]): PricedUsage[] {
+  async findPricedUsage(batchIds: readonly BatchId[]): Promise<PricedUsage[]> {
     return this.#db
       .select({
         batchId: modelUsage.batchId,
@@ -98,7 +98,7 @@ export class SqliteModelUsage {
       });
   }
 
-  list(query: UsageQuery, after: UsageCursor | null): UsagePage {
+  async listUsage(query: UsageQuery, after: UsageCursor | null): Promise<UsagePage> {
     return pageOfUsage(this.#db.all<PageSum>(selectUsage(query, after)));
   }
 }

@@ -24,7 +24,7 @@ import {
   linesToSend,
   mayExpire,
 } from "./conditions.ts";
-import type { Db } from "./database.ts";
+import type { Db, Now } from "./database.ts";
 import { placeholder, type SQL, sql } from "./drizzle.ts";
 import { isFree } from "./leases.ts";
 
@@ -207,10 +207,12 @@ const prepareStatements = (db: Db) => ({
 });
 
 export class SqliteOpenLists {
+  readonly #now: Now;
   readonly #statements: ReturnType<typeof prepareStatements>;
   readonly #counts: ReturnType<typeof prepareCounts>;
 
-  constructor(db: Db) {
+  constructor(db: Db, now: Now) {
+    this.#now = now;
     this.#statements = prepareStatements(db);
     this.#counts = prepareCounts(db);
   }
@@ -235,14 +237,16 @@ export class SqliteOpenLists {
     return openWorkIn(rows);
   }
 
-  async listRunnable(nowMs: number): Promise<RunnableChunks[]> {
+  async listRunnable(): Promise<RunnableChunks[]> {
+    const nowMs = this.#now();
     const { runnable } = this.#statements;
     // The list begins with the batches whose windows are not over.
     const start = { ...END, deadlineAtMs: nowMs };
     return this.#gather(start, (bounds) => runnable.all({ ...bounds, nowMs }));
   }
 
-  async listOpenBatches(nowMs: number): Promise<OpenBatch[]> {
+  async listOpenBatches(): Promise<OpenBatch[]> {
+    const nowMs = this.#now();
     return this.#gather(START, (bounds) => this.#openBatches({ ...bounds, nowMs }));
   }
 

@@ -5,7 +5,7 @@
 import type { ScopedId } from "../../batch/batch.ts";
 import type { PauseReason } from "../../contract/batch-extension.ts";
 import { isNotPaused, isPausedByQuota, mayExpire } from "./conditions.ts";
-import { type Db, write } from "./database.ts";
+import { type Db, type Now, write } from "./database.ts";
 import { and, placeholder, sql } from "./drizzle.ts";
 import { batches } from "./schema.ts";
 import { isScopedBatch } from "./scope.ts";
@@ -39,19 +39,28 @@ const prepareStatements = (db: Db) => ({
 
 export class SqlitePausing {
   readonly #db: Db;
+  readonly #now: Now;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db) {
+  constructor(db: Db, now: Now) {
     this.#db = db;
+    this.#now = now;
     this.#statements = prepareStatements(db);
   }
 
-  pauseIfOpen({ project, id }: ScopedId<"batch">, reason: PauseReason, nowMs: number): boolean {
+  async pauseBatchIfOpen(
+    { project, id }: ScopedId<"batch">,
+    reason: PauseReason,
+  ): Promise<boolean> {
+    const nowMs = this.#now();
     const { pause } = this.#statements;
     return write(this.#db, () => pause.run({ project, id, reason, nowMs }).changes === 1);
   }
 
-  resumeIfPaused({ project, id }: ScopedId<"batch">, reason: PauseReason | null = null): boolean {
+  async resumeBatchIfPaused(
+    { project, id }: ScopedId<"batch">,
+    reason: PauseReason | null = null,
+  ): Promise<boolean> {
     const { resume } = this.#statements;
     return write(this.#db, () => resume.run({ project, id, reason }).changes === 1);
   }

@@ -1,7 +1,7 @@
 /** The course of batches: see `../progress.ts`. */
 import type { BatchId } from "../../batch/batch.ts";
 import { type StoredProgress, sampleFromStored, storedSample } from "../../batch/progress.ts";
-import type { BatchSamples, RunningProgress } from "../progress.ts";
+import type { BatchSamples, ProgressStore, RunningProgress } from "../progress.ts";
 import { type Db, writeUnsynced } from "./database.ts";
 import { and, eq, inArray, placeholder, sql } from "./drizzle.ts";
 import { batches, batchProgress } from "./schema.ts";
@@ -37,7 +37,7 @@ const prepareStatements = (db: Db) => ({
     .prepare(),
 });
 
-export class SqliteProgress {
+export class SqliteProgress implements ProgressStore {
   readonly #db: Db;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
@@ -46,7 +46,7 @@ export class SqliteProgress {
     this.#statements = prepareStatements(db);
   }
 
-  findRunning(ids: readonly BatchId[]): RunningProgress[] {
+  async findRunningProgress(ids: readonly BatchId[]): Promise<RunningProgress[]> {
     return this.#db
       .select({
         batchId: batches.id,
@@ -68,7 +68,7 @@ export class SqliteProgress {
       );
   }
 
-  record(progress: readonly BatchSamples[]): void {
+  async recordSamples(progress: readonly BatchSamples[]): Promise<void> {
     writeUnsynced(this.#db, () => {
       for (const { batchId, samples } of progress) {
         this.#statements.record.run({
@@ -79,7 +79,7 @@ export class SqliteProgress {
     });
   }
 
-  find(batchId: BatchId): StoredProgress {
+  async findProgress(batchId: BatchId): Promise<StoredProgress> {
     const row = this.#statements.find.get({ batchId });
     return {
       samples: (row?.samples ?? []).map(sampleFromStored),

@@ -6,13 +6,14 @@ import {
   DEFAULT_RULES,
   DELETION_MS,
   type ProjectQuery,
+  type ProjectStore,
   projectFromRow,
   type StoredProject,
 } from "../projects.ts";
 import { OF_INSTALLATION } from "../tombstones.ts";
 import { apiKeys, interactiveSlots, projects, requestCounts } from "./access-schema.ts";
 import { isDeleted, isListed, isPendingUpload } from "./conditions.ts";
-import { type Db, write } from "./database.ts";
+import { type Db, type Now, write } from "./database.ts";
 import type { SqliteDeleting } from "./deleting.ts";
 import { and, asc, desc, eq, gt, lt, type SQL, sql } from "./drizzle.ts";
 import { files, idempotencyKeys, tombstones, uploads } from "./file-schema.ts";
@@ -36,18 +37,24 @@ type Purged =
   | typeof usageSums
   | typeof uploads;
 
-export class SqliteProjects {
+export class SqliteProjects implements ProjectStore {
   readonly #db: Db;
+  readonly #now: Now;
   readonly #deleting: SqliteDeleting;
   /** No upload up to this row is one of the deleted project. */
   readonly #uploadsReadTo = new Map<string, number>();
 
-  constructor(db: Db, deleting: SqliteDeleting) {
+  constructor(db: Db, now: Now, deleting: SqliteDeleting) {
     this.#db = db;
+    this.#now = now;
     this.#deleting = deleting;
   }
 
-  put({ name, rules, createdAtMs }: Omit<StoredProject, "deletedAtMs">): boolean {
+  async putProjectUnlessDeleted({
+    name,
+    rules,
+    createdAtMs,
+  }: Omit<StoredProject, "deletedAtMs">): Promise<boolean> {
     const { changes } = this.#db
       .insert(projects)
       .values({ name, rules, createdAtMs, changedAtMs: createdAtMs })
@@ -60,12 +67,11 @@ export class SqliteProjects {
     return changes === 1;
   }
 
-  find(name: string): StoredProject | null {
-    const row = this.#db.select().from(projects).where(eq(projects.name, name)).get();
-    return row === undefined ? null : projectFromRow(row);
+  async findProject(name: string): Promise<StoredProject | null> {
+    return this.#find(name);
   }
 
-  list({ limit, after }: ProjectQuery): Page<StoredProject> | null {
+  async listProjects({ limit, after }: ProjectQuery): Promise<Page<StoredProject> | null> {
     let start: SQL | undefined;
     if (after !== null) {
       const place = placeOf(this.#db, "projects", { project: OF_INSTALLATION, id: after });
@@ -82,7 +88,7 @@ export class SqliteProjects {
     return pageOf(rows, limit, projectFromRow);
   }
 
-  async findAll(): Promise<StoredProject[]> {
+  async findProjects(): Promise<StoredProject[]> {
     const found: StoredProject[] = [];
     for (let after: number | undefined = 0; after !== undefined; ) {
       await timeForMore();
@@ -99,7 +105,8 @@ export class SqliteProjects {
     return found;
   }
 
-  beginDeletingIfPresent(name: string, nowMs: number): boolean {
+  async beginDeletingProjectIfPresent(name: string): Promise<boolean> {
+    const nowMs = this.#now();
     const mark = { rules: DEFAULT_RULES, changedAtMs: nowMs, deletedAtMs: nowMs };
     return write(this.#db, () => {
       if (!this.#isPresent(name)) return false;
@@ -114,8 +121,13 @@ export class SqliteProjects {
     });
   }
 
+  #find(name: string): StoredProject | null {
+    const row = this.#db.select().from(projects).where(eq(projects.name, name)).get();
+    return row === undefined ? null : projectFromRow(row);
+  }
+
   #isPresent(name: string): boolean {
-    if (this.find(name) !== null) return true;
+    if (this.#find(name) !== null) return true;
     return [apiKeys, batches, files, uploads, modelUsage].some(
       (table) =>
         this.#db
@@ -131,8 +143,9 @@ export class SqliteProjects {
    * Other work goes on between the pages, which are so small because all others wait for each. Each page asks again whether
    * the project is being deleted: there may be another project of the name.
    */
-  async purge(name: string, nowMs: number): Promise<number> {
-    await this.#deleteBatches(name, nowMs);
+  async purgeProject(name: string): Promise<number> {
+    const nowMs = this.#now();
+    await this.#deleteBatches(name);
     await inPages(files, and(eq(files.project, name), isListed, isDeleting(name)), (page) =>
       this.#db.update(files).set({ deletedAtMs: nowMs }).where(page).run(),
     );
@@ -156,7 +169,7 @@ export class SqliteProjects {
     return this.#endDeletion(name, nowMs);
   }
 
-  async #deleteBatches(project: string, nowMs: number): Promise<void> {
+  async #deleteBatches(project: string): Promise<void> {
     const rows = this.#db
       .select({ id: batches.id })
       .from(batches)
@@ -164,7 +177,7 @@ export class SqliteProjects {
       .limit(PAGE_BATCHES)
       .all();
     for (const { id } of rows) {
-      this.#deleting.deleteIfPresent({ project, id }, { withInput: true }, nowMs);
+      await this.#deleting.deleteBatchIfPresent({ project, id }, { withInput: true });
       await nextTurn();
     }
   }

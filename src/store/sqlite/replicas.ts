@@ -2,8 +2,16 @@
  * The replicas and their parts of upstream limits. Only one process uses a SQLite store, so they are in memory: nothing
  * of them has a meaning after it.
  */
+
 import { divideTargets, type SlotDemand, type TargetSharer } from "../../batch/slot-share.ts";
-import { LEFT_KEPT_MS, type Peer, type RenewedReplica, type Replica } from "../replicas.ts";
+import {
+  LEFT_KEPT_MS,
+  type Peer,
+  type RenewedReplica,
+  type Replica,
+  type ReplicaStore,
+} from "../replicas.ts";
+import type { Now } from "./database.ts";
 
 interface Member {
   readonly report: string;
@@ -12,11 +20,17 @@ interface Member {
   readonly sharers: readonly TargetSharer[];
 }
 
-export class SqliteReplicas {
+export class SqliteReplicas implements ReplicaStore {
+  readonly #now: Now;
   /** The members by owner, in the order in which they came. */
   readonly #members = new Map<string, Member>();
 
-  renew(replica: Replica, demands: readonly SlotDemand[], nowMs: number): RenewedReplica {
+  constructor(now: Now) {
+    this.#now = now;
+  }
+
+  async renewReplica(replica: Replica, demands: readonly SlotDemand[]): Promise<RenewedReplica> {
+    const nowMs = this.#now();
     const { owner, ttlMs, report, mayKeepHouse } = replica;
     for (const [other, { expiresAtMs }] of this.#members) {
       const isForgotten = expiresAtMs <= nowMs - LEFT_KEPT_MS;
@@ -40,14 +54,16 @@ export class SqliteReplicas {
     };
   }
 
-  release(owner: string, nowMs: number): void {
+  async releaseReplica(owner: string): Promise<void> {
+    const nowMs = this.#now();
     const member = this.#members.get(owner);
     if (member === undefined) return;
     const expiresAtMs = Math.min(member.expiresAtMs, nowMs);
     this.#members.set(owner, { ...member, expiresAtMs, sharers: [] });
   }
 
-  listLeft(nowMs: number): Peer[] {
+  async listLeftReplicas(): Promise<Peer[]> {
+    const nowMs = this.#now();
     return [...this.#members]
       .filter(([, { expiresAtMs: at }]) => at <= nowMs && at > nowMs - LEFT_KEPT_MS)
       .map(([owner, { report }]) => ({ owner, report }));

@@ -1,6 +1,7 @@
 /** Batches whose input is made of lines of other batches. */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Batch, BatchId, MergedFiles, StoredFile, UntrustedId } from "../../batch/batch.ts";
+import type { Claim } from "../claim.ts";
 import { batchToDerive } from "../claimed-rows.ts";
 import type { BatchLease } from "../leases.ts";
 import { batchFromRow, derivedColumns, fileFromRow } from "../rows.ts";
@@ -14,6 +15,7 @@ import {
   type MergedResults,
   type Retry,
   SOURCES_PAGE,
+  type SourceStore,
   WAITING_PAGE,
 } from "../sources.ts";
 import {
@@ -23,12 +25,12 @@ import {
   sourceHasEnded,
   waitsForInput,
 } from "./conditions.ts";
-import { type Db, write } from "./database.ts";
+import { type Db, type Now, write } from "./database.ts";
 import { and, desc, eq, placeholder, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { insertFile } from "./files.ts";
 import type { SqliteIntents } from "./intents.ts";
-import { type Bid, CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
+import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { batches } from "./schema.ts";
 import { isFile, isScopedBatch } from "./scope.ts";
 
@@ -67,32 +69,35 @@ const prepareStatements = (db: Db) => ({
     .prepare(),
 });
 
-export class SqliteSources {
+export class SqliteSources implements SourceStore {
   readonly #db: Db;
+  readonly #now: Now;
   readonly #intents: SqliteIntents;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db, intents: SqliteIntents) {
+  constructor(db: Db, now: Now, intents: SqliteIntents) {
     this.#db = db;
+    this.#now = now;
     this.#intents = intents;
     this.#statements = prepareStatements(db);
   }
 
-  async claim(
-    bid: Bid,
+  async claimBatchToDerive(
+    claim: Claim,
     { project, isThorough }: DerivingTurn = { project: "", isThorough: false },
   ): Promise<BatchToDerive | null> {
+    const nowMs = this.#now();
     const find = (after: BatchPlace) =>
-      isThorough ? this.#findReady(bid, after) : this.#findAwaiting(bid, after);
+      isThorough ? this.#findReady(nowMs, after) : this.#findAwaiting(nowMs, after);
     const sequence = await findInTurn(project, find);
     if (sequence === null) return null;
-    const row = this.#statements.claim.get({ ...claimValues(bid), sequence });
+    const row = this.#statements.claim.get({ ...claimValues(claim, nowMs), sequence });
     if (row === undefined) return null;
     return batchToDerive(row);
   }
 
   /** Finds the first batch that waits for one of the sources after a place. A source that none waits for loses its mark. */
-  async #findAwaiting({ nowMs }: Bid, after: BatchPlace): Promise<number | null> {
+  async #findAwaiting(nowMs: number, after: BatchPlace): Promise<number | null> {
     for (let place = after; ; await nextTurn()) {
       const page = this.#db.all<Source>(sql`
         select project, sequence, (
@@ -113,7 +118,7 @@ export class SqliteSources {
   }
 
   /** Finds the first batch after a place whose source has ended, page by page. */
-  async #findReady({ nowMs }: Bid, after: BatchPlace): Promise<number | null> {
+  async #findReady(nowMs: number, after: BatchPlace): Promise<number | null> {
     for (let place = after; ; await nextTurn()) {
       const page = this.#db.all<Waiting>(sql`
         select project, sequence, ${sourceHasEnded} as isReady from (
@@ -129,7 +134,10 @@ export class SqliteSources {
     }
   }
 
-  publishIfLeased(lease: BatchLease, input: DerivedInput): "stored" | "lost" | "gone" | "revoked" {
+  async publishInputIfLeased(
+    lease: BatchLease,
+    input: DerivedInput,
+  ): Promise<"stored" | "lost" | "gone" | "revoked"> {
     const { file, merge, quotas } = input;
     return write(this.#db, () => {
       const held = and(isHeldBatch, waitsForInput);
@@ -168,11 +176,11 @@ export class SqliteSources {
     });
   }
 
-  findInput({ project, inputFileId }: Batch): StoredFile | null {
+  async findInput({ project, inputFileId }: Batch): Promise<StoredFile | null> {
     return this.#find(project, inputFileId);
   }
 
-  findMergedResults({ project, source }: Batch): MergedResults {
+  async findMergedResults({ project, source }: Batch): Promise<MergedResults> {
     return {
       output: this.#find(project, source?.merge?.outputFileId ?? null),
       error: this.#find(project, source?.merge?.errorFileId ?? null),
@@ -186,7 +194,7 @@ export class SqliteSources {
     return row === undefined ? null : fileFromRow(row);
   }
 
-  listRetries(sourceIds: readonly BatchId[]): Retry[] {
+  async listRetries(sourceIds: readonly BatchId[]): Promise<Retry[]> {
     return sourceIds.flatMap((sourceId) =>
       this.#statements.listRetries.all({ sourceId }).map(({ batchId }) => ({ sourceId, batchId })),
     );

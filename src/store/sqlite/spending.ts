@@ -15,6 +15,7 @@ import {
   type ReservationResult,
   type ReservedRow,
   type SpendingQuotas,
+  type SpendingStore,
 } from "../spending.ts";
 import {
   isPausedByQuota,
@@ -24,7 +25,7 @@ import {
   mayExpire,
   maySend,
 } from "./conditions.ts";
-import { type Db, writeUnsynced } from "./database.ts";
+import { type Db, type Now, writeUnsynced } from "./database.ts";
 import { and, asc, eq, type SQL, sql } from "./drizzle.ts";
 import { isHeldChunk } from "./leases.ts";
 import { batches, chunks } from "./schema.ts";
@@ -42,18 +43,20 @@ const PAUSE_COLUMNS = {
   pauseLimit: batches.pauseLimit,
 };
 
-export class SqliteSpending {
+export class SqliteSpending implements SpendingStore {
   readonly #db: Db;
+  readonly #now: Now;
 
-  constructor(db: Db) {
+  constructor(db: Db, now: Now) {
     this.#db = db;
+    this.#now = now;
   }
 
-  reserve(
+  async reserveIfLeased(
     lease: ChunkLease,
     { project, quotas, ...request }: Reservation,
-    nowMs: number,
-  ): ReservationResult {
+  ): Promise<ReservationResult> {
+    const nowMs = this.#now();
     return writeUnsynced(this.#db, () => {
       const held = findHeld(this.#db, lease);
       if (held === null) return { kind: "not_held" };
@@ -74,7 +77,7 @@ export class SqliteSpending {
     });
   }
 
-  listQuotaPauses(after: number): QuotaPause[] {
+  async listQuotaPauses(after: number): Promise<QuotaPause[]> {
     const rows = this.#db
       .select(PAUSE_COLUMNS)
       .from(batches)

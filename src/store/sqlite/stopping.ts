@@ -13,7 +13,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import type { BatchId, ScopedId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
 import { isEnding, isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
-import { type Db, write } from "./database.ts";
+import { type Db, type Now, write } from "./database.ts";
 import { and, eq, gt, placeholder, sql } from "./drizzle.ts";
 import { isFree, NO_LEASE } from "./leases.ts";
 import { batches, chunks } from "./schema.ts";
@@ -76,14 +76,17 @@ const prepareStatements = (db: Db) => ({
 
 export class SqliteStopping {
   readonly #db: Db;
+  readonly #now: Now;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db) {
+  constructor(db: Db, now: Now) {
     this.#db = db;
+    this.#now = now;
     this.#statements = prepareStatements(db);
   }
 
-  cancelIfOpen(batch: ScopedId<"batch">, nowMs: number): boolean {
+  async cancelBatchIfOpen(batch: ScopedId<"batch">): Promise<boolean> {
+    const nowMs = this.#now();
     return write(this.#db, () => this.cancel(batch, nowMs));
   }
 
@@ -95,7 +98,8 @@ export class SqliteStopping {
     return true;
   }
 
-  expire(nowMs: number): BatchId[] {
+  async stopExpiredBatches(): Promise<BatchId[]> {
+    const nowMs = this.#now();
     return write(this.#db, () => {
       const ids: BatchId[] = [];
       let closedCount = 0;
@@ -109,7 +113,8 @@ export class SqliteStopping {
     });
   }
 
-  async closeUnheldChunks(nowMs: number): Promise<number> {
+  async closeUnheldChunks(): Promise<number> {
+    const nowMs = this.#now();
     let closedCount = 0;
     let after: number | null = 0;
     while (after !== null) {

@@ -52,7 +52,7 @@ export class SqliteTidying {
     this.#statements = prepareStatements(db);
   }
 
-  listToTidy(limit: number, after?: BatchId): BatchId[] {
+  async listBatchesToTidy(limit: number, after?: BatchId): Promise<BatchId[]> {
     return this.#db
       .select({ id: batches.id })
       .from(batches)

@@ -14,14 +14,15 @@ import {
   UPLOAD_KEPT_MS,
   type Upload,
   type UploadPart,
+  type UploadStore,
   type UploadTerms,
 } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
-import { type Db, write } from "./database.ts";
+import { type Db, type Now, write } from "./database.ts";
 import { and, eq, gt, sql } from "./drizzle.ts";
 import { uploadParts, uploads } from "./file-schema.ts";
 import { insertFile, storedBy } from "./files.ts";
-import type { SqliteIdempotency } from "./idempotency.ts";
+import { recordReceipt } from "./idempotency.ts";
 import type { SqliteIntents } from "./intents.ts";
 import { isUpload } from "./scope.ts";
 
@@ -34,18 +35,18 @@ const FORGETTING_PAGE = 500;
 /** One statement reads or deletes so many parts: some 5 ms. */
 const PARTS_PAGE = 1_000;
 
-export class SqliteUploads {
+export class SqliteUploads implements UploadStore {
   readonly #db: Db;
-  readonly #idempotency: SqliteIdempotency;
+  readonly #now: Now;
   readonly #intents: SqliteIntents;
 
-  constructor(db: Db, idempotency: SqliteIdempotency, intents: SqliteIntents) {
+  constructor(db: Db, now: Now, intents: SqliteIntents) {
     this.#db = db;
-    this.#idempotency = idempotency;
+    this.#now = now;
     this.#intents = intents;
   }
 
-  insert(upload: Upload, { receipt, quotas }: UploadTerms = {}): void {
+  async insertUpload(upload: Upload, { receipt, quotas }: UploadTerms = {}): Promise<void> {
     const { project } = upload;
     write(this.#db, () => {
       if (quotas !== undefined && quotas.files !== null) {
@@ -53,7 +54,7 @@ export class SqliteUploads {
         assertRoomForUpload(files + this.#countPending(project), quotas);
       }
       this.#db.insert(uploads).values(upload).run();
-      if (receipt !== undefined) this.#idempotency.record(receipt);
+      if (receipt !== undefined) recordReceipt(this.#db, receipt);
     });
   }
 
@@ -64,12 +65,13 @@ export class SqliteUploads {
     return count;
   }
 
-  find(upload: ScopedId<"upload">): Upload | null {
+  async findUpload(upload: ScopedId<"upload">): Promise<Upload | null> {
     const row = this.#db.select().from(uploads).where(isUpload(upload)).get();
     return row === undefined ? null : uploadFromRow(row);
   }
 
-  insertPartIfPending(part: UploadPart, limit: ByteQuota | undefined, nowMs: number): PartOutcome {
+  async insertPartIfPending(part: UploadPart, limit: ByteQuota | undefined): Promise<PartOutcome> {
+    const nowMs = this.#now();
     return write(this.#db, () => {
       if (!this.#intents.has(part.blobKey)) return "refused";
       const upload = this.#db
@@ -106,11 +108,12 @@ export class SqliteUploads {
     }
   }
 
-  completeIfPending(
+  async completeUploadIfPending(
     upload: ScopedId<"upload">,
-    { file, receipt, quotas }: UploadTerms & { readonly file: StoredFile },
-    nowMs: number,
-  ): boolean {
+    file: StoredFile,
+    { receipt, quotas }: UploadTerms = {},
+  ): Promise<boolean> {
+    const nowMs = this.#now();
     return write(this.#db, () => {
       if (!this.#intents.has(file.blobKey)) return false;
       const { changes } = this.#db
@@ -121,12 +124,12 @@ export class SqliteUploads {
       if (changes === 0) return false;
       this.#intents.consume(file.blobKey);
       insertFile(this.#db, file, quotas);
-      if (receipt !== undefined) this.#idempotency.record(receipt);
+      if (receipt !== undefined) recordReceipt(this.#db, receipt);
       return true;
     });
   }
 
-  cancelIfPending(upload: ScopedId<"upload">): boolean {
+  async cancelUploadIfPending(upload: ScopedId<"upload">): Promise<boolean> {
     const { changes } = this.#db
       .update(uploads)
       .set({ status: "cancelled" })
@@ -135,7 +138,8 @@ export class SqliteUploads {
     return changes === 1;
   }
 
-  expire(nowMs: number): UploadId[] {
+  async expireUploads(): Promise<UploadId[]> {
+    const nowMs = this.#now();
     return this.#db
       .update(uploads)
       .set({ status: "expired" })
@@ -150,7 +154,7 @@ export class SqliteUploads {
       .map(({ id }) => id);
   }
 
-  listToTidy(limit: number, after?: UploadId): UploadId[] {
+  async listUploadsToTidy(limit: number, after?: UploadId): Promise<UploadId[]> {
     return this.#db
       .select({ id: uploads.id })
       .from(uploads)
@@ -174,7 +178,8 @@ export class SqliteUploads {
   }
 
   /** Looks at the oldest rows alone, which need no index: all uploads have the same time. */
-  async forgetOld(nowMs: number): Promise<void> {
+  async forgetUploads(): Promise<void> {
+    const nowMs = this.#now();
     const oldest = sql`select sequence from uploads order by sequence limit ${FORGETTING_PAGE}`;
     const isOver = sql`not (${isPendingUpload}) and has_parts = 0
       and expires_at_ms <= ${nowMs - UPLOAD_KEPT_MS}`;

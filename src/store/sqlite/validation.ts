@@ -11,17 +11,18 @@
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { PlannedChunk } from "../../batch/plan.ts";
+import type { Claim } from "../claim.ts";
 import { claimedBatch } from "../claimed-rows.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
 import { assertRoomForLines, boundsLines, type LineQuotas } from "../quotas.ts";
 import { planColumns } from "../rows.ts";
-import { type BatchFailure, type BatchPlan, pagesOf } from "../validation.ts";
+import { type BatchFailure, type BatchPlan, pagesOf, type ValidationStore } from "../validation.ts";
 import { isListed, isOpenBatch, isValidating, waitsForValidation } from "./conditions.ts";
-import { type Db, write, writeUnsynced } from "./database.ts";
+import { type Db, type Now, write, writeUnsynced } from "./database.ts";
 import { settleDeliveries } from "./deliveries.ts";
 import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
-import { type Bid, CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
+import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
 import { keepSummary } from "./runs.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
@@ -93,27 +94,34 @@ const prepareStatements = (db: Db) => ({
     .prepare(),
 });
 
-export class SqliteValidation {
+export class SqliteValidation implements ValidationStore {
   readonly #db: Db;
+  readonly #now: Now;
   readonly #webhookDeliveries: SqliteWebhookDeliveries;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db, webhookDeliveries: SqliteWebhookDeliveries) {
+  constructor(db: Db, now: Now, webhookDeliveries: SqliteWebhookDeliveries) {
     this.#db = db;
+    this.#now = now;
     this.#webhookDeliveries = webhookDeliveries;
     this.#statements = prepareStatements(db);
   }
 
-  claim(claim: Bid, formerProject = ""): ClaimedBatch | null {
+  async claimBatchToValidate(claim: Claim, formerProject = ""): Promise<ClaimedBatch | null> {
+    const nowMs = this.#now();
     return writeUnsynced(this.#db, () => {
-      const row = this.#statements.claim.get({ ...claimValues(claim), formerProject });
+      const row = this.#statements.claim.get({ ...claimValues(claim, nowMs), formerProject });
       if (row === undefined) return null;
-      const input = this.#statements.findInput.get({ ...row, nowMs: claim.nowMs });
+      const input = this.#statements.findInput.get({ ...row, nowMs });
       return claimedBatch(row, input);
     });
   }
 
-  failIfLeased(lease: BatchLease, { faults, announcements }: BatchFailure, nowMs: number): boolean {
+  async failBatchIfLeased(
+    lease: BatchLease,
+    { faults, announcements }: BatchFailure,
+  ): Promise<boolean> {
+    const nowMs = this.#now();
     const { batchId } = lease;
     return write(this.#db, () => {
       const { changes } = this.#db
@@ -139,11 +147,12 @@ export class SqliteValidation {
     });
   }
 
-  async startIfLeased(
+  async startBatchIfLeased(
     lease: BatchLease,
-    { plan, quotas }: { readonly plan: BatchPlan; readonly quotas: LineQuotas | undefined },
-    nowMs: number,
+    plan: BatchPlan,
+    quotas?: LineQuotas,
   ): Promise<boolean> {
+    const nowMs = this.#now();
     await this.#removeDraft(lease);
     const pages = [...pagesOf(plan.chunks)];
     const last = pages.pop() ?? [];

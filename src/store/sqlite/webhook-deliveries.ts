@@ -8,10 +8,11 @@ import type {
   DueWebhook,
   HeldWebhookDelivery,
   WebhookDeliveryClaim,
+  WebhookDeliveryStore,
 } from "../webhook-deliveries.ts";
-import type { Db } from "./database.ts";
+import type { Db, Now } from "./database.ts";
 import { and, eq, getTableColumns, placeholder, type SQL, sql } from "./drizzle.ts";
-import { type Bid, CLAIMED, claimValues, isFree, NO_LEASE } from "./leases.ts";
+import { CLAIMED, claimValues, isFree, NO_LEASE } from "./leases.ts";
 import { webhookDeliveries } from "./schema.ts";
 
 /** The final status of a batch, and its time. */
@@ -101,12 +102,14 @@ const prepareStatements = (db: Db) => ({
     .prepare(),
 });
 
-export class SqliteWebhookDeliveries {
+export class SqliteWebhookDeliveries implements WebhookDeliveryStore {
   readonly #db: Db;
+  readonly #now: Now;
   readonly #statements: ReturnType<typeof prepareStatements>;
 
-  constructor(db: Db) {
+  constructor(db: Db, now: Now) {
     this.#db = db;
+    this.#now = now;
     this.#statements = prepareStatements(db);
   }
 
@@ -121,24 +124,28 @@ export class SqliteWebhookDeliveries {
     }
   }
 
-  listDue(nowMs: number): DueWebhook[] {
+  async listDueWebhooks(): Promise<DueWebhook[]> {
+    const nowMs = this.#now();
     return this.#statements.listDue.all({ nowMs });
   }
 
-  claim({ webhook, maxLeased, afterProject, ...claim }: WebhookDeliveryClaim & Bid) {
+  async claimWebhookDelivery({ webhook, maxLeased, afterProject, ...claim }: WebhookDeliveryClaim) {
     const wanted = { webhook, maxLeased, afterProject };
-    const row = this.#statements.claim.get({ ...claimValues(claim), ...wanted });
+    const row = this.#statements.claim.get({ ...claimValues(claim, this.#now()), ...wanted });
     return row === undefined ? null : claimedWebhookDelivery(row);
   }
 
-  forget(webhookId: string): void {
+  async forgetWebhookDelivery(webhookId: string): Promise<void> {
     this.#db.delete(webhookDeliveries).where(eq(webhookDeliveries.webhookId, webhookId)).run();
   }
 
-  postponeIfHeld({ webhookId, owner }: HeldWebhookDelivery, atMs: number): void {
+  async postponeWebhookDeliveryIfHeld(
+    { webhookId, owner }: HeldWebhookDelivery,
+    ms: number,
+  ): Promise<void> {
     this.#db
       .update(webhookDeliveries)
-      .set({ nextAttemptAtMs: atMs, ...NO_LEASE })
+      .set({ nextAttemptAtMs: this.#now() + ms, ...NO_LEASE })
       .where(
         and(eq(webhookDeliveries.webhookId, webhookId), eq(webhookDeliveries.leaseOwner, owner)),
       )
