@@ -11,20 +11,17 @@
  * After `MAX_FAILURES` of them all unreadable data counts as lost, and after twice as many the batch ends without
  * results. The finalizer waits for a full disk or a locked database, however long that takes.
  */
-import { type Batch, type FileId, newFileId, type StoredFile } from "../batch/batch.ts";
-import { addFailures, type FailureGroup } from "../batch/failures.ts";
+import { type Batch, newFileId } from "../batch/batch.ts";
 import type { RulesOf } from "../batch/project.ts";
-import { failureIn, failureInHead } from "../batch/row-failure.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
-import type { BlobReader } from "../blobs/blobs.ts";
 import { sleep } from "../clock.ts";
 import type { EventType } from "../contract/event.ts";
 import type { BatchResult, IncompleteChunk, ResultFiles } from "../store/finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../store/leases.ts";
 import type { Store } from "../store/store.ts";
 import type { Attributes } from "../telemetry/tracing.ts";
+import { BatchResults, type ResultIds } from "./batch-results.ts";
 import { type BatchStepDeps, runStep } from "./batch-run.ts";
-import type { Row } from "./chunk-records.ts";
 import { doubted } from "./doubted-blobs.ts";
 import { withDuplicates } from "./duplicate-rows.ts";
 import { isPassing, MAX_FAILURES } from "./failure.ts";
@@ -32,8 +29,8 @@ import type { Fleet } from "./fleet.ts";
 import type { Run } from "./lease.ts";
 import { Merge, NO_SUCH_BLOB } from "./merge.ts";
 import { KeptRows } from "./merged-lines.ts";
-import { ResultSummaries, type ResultSummaryDeps } from "./result-summary.ts";
-import { ResultWriter, resultBlobKey, type WrittenBlob } from "./result-writer.ts";
+import type { ResultSummaryDeps } from "./result-summary.ts";
+import { resultBlobKey } from "./result-writer.ts";
 import type { Work } from "./side-by-side.ts";
 
 /** The lifetime of result files, 30 days, unless the client chose otherwise. */
@@ -139,24 +136,10 @@ async function announceEnd(
   };
 }
 
-/** Counts the failures of rows. */
-class RowFailures {
-  groups: readonly FailureGroup[] = [];
-
-  add({ bytes, rest }: Row): void {
-    const { failure } = rest === undefined ? failureIn(bytes) : failureInHead(bytes);
-    this.groups = addFailures(this.groups, [{ ...failure, count: 1 }]);
-  }
-}
-
-/** Reads the rest of a long row. Only the journal of an older version has answers without names. */
-const wholeRow = async ({ bytes, rest }: Row, blobs: BlobReader): Promise<Buffer> =>
-  rest === undefined ? bytes : Buffer.concat([bytes, await blobs.readRange(rest.blobKey, rest)]);
-
 type Results = Omit<BatchResult, "announcements">;
 
 interface ToWrite extends ClaimedBatch {
-  readonly ids: { readonly output: FileId; readonly error: FileId };
+  readonly ids: ResultIds;
 }
 
 /** Writes both files. Returns null when the run is to end first, or lines have to be sent again. */
@@ -165,76 +148,67 @@ async function writeResults(
   run: Run,
   deps: FinalizerDeps,
 ): Promise<Results | null> {
-  const { store, blobs } = deps;
   const { batch, lease, ids } = toWrite;
-  const output = new ResultWriter(blobs, ids.output);
-  const error = new ResultWriter(blobs, ids.error);
+  const results = new BatchResults(deps.blobs, ids);
   const { merge, canSendAgain } = mergeOf(toWrite, deps);
   // The rows are not needed any more once lines are to be sent again; the pass goes on to find all damage.
   const isInVain = () => run.stop.aborted || (canSendAgain && merge.incomplete.length > 0);
-  const source = { store, ...sourceOf(toWrite, deps) };
-  const kept = KeptRows.of(batch, source);
-  const writeKept = async (before: number) => {
-    if (kept === null) return;
-    for await (const { kind, row } of kept.before(before)) {
-      if (run.stop.aborted) return;
-      await summaries.add(kind, row, null);
-      await (kind === "output" ? output : error).write(row);
-    }
-  };
-  const summaries = new ResultSummaries();
-  const counts = { completed: 0, failed: 0 };
-  const failures = new RowFailures();
   try {
-    const merged = merge.rows(await store.listChunkJournals(batch.id));
-    for await (const rows of withDuplicates(merged, batch, source)) {
-      if (run.stop.aborted) break;
-      if (isInVain()) continue;
-      for (const row of rows) {
-        // Each of some may have 64 MB.
-        if (run.stop.aborted) break;
-        const { kind, bytes, rest, lineNumber, isDuplicate, names = null } = row;
-        if (kept !== null) await writeKept(lineNumber);
-        if (kind !== "not_run") counts[kind]++;
-        // Failures of lines that were sent are in the journal.
-        if (isDuplicate && kind === "failed") failures.add(row);
-        const file = kind === "completed" ? "output" : "error";
-        const isUnread = kind === "completed" && names === null && rest !== undefined;
-        const text = isUnread ? await wholeRow(row, source.blobs) : bytes;
-        const added = summaries.add(file, text, names);
-        if (added !== null) await added;
-        const writer = file === "output" ? output : error;
-        const room = writer.write(bytes);
-        if (room !== null) await room;
-        if (rest !== undefined) await writer.copy(source.blobs, rest);
-      }
-    }
-    if (!isInVain()) await writeKept(Number.POSITIVE_INFINITY);
+    await addRows(results, { toWrite, merge, isInVain, stop: run.stop }, deps);
     if (isInVain()) {
-      await Promise.all([output.discard(), error.discard()]);
+      await results.discard();
       await giveBack(lease, run.stop.aborted ? [] : merge.incomplete, deps);
       return null;
     }
     // The store wrote the other date. What this process takes for the store's clock may be a little behind it.
     const nowMs = Math.max(deps.fleet.nowMs, batch.finalizingAtMs ?? 0);
     const life = { nowMs, lifetimeSeconds: lifetimeOf(batch, deps.rulesOf) };
-    const files = {
-      output: await output.finish((blob) => resultFile(batch, "output", { ...blob, ...life })),
-      error: await error.finish((blob) => resultFile(batch, "error", { ...blob, ...life })),
-    };
-    return {
-      ...files,
-      unusedBlobKeys: (["output", "error"] as const).flatMap((kind) =>
-        files[kind] === null ? [resultBlobKey(ids[kind])] : [],
-      ),
-      counts,
-      summary: await summaries.finish(batch, files, deps),
-      failures: failures.groups,
-      lostBlobKeys: merge.incomplete.flatMap(({ lostBlobKeys }) => lostBlobKeys),
-    };
+    const lostBlobKeys = merge.incomplete.flatMap((chunk) => chunk.lostBlobKeys);
+    return { ...(await results.finish(batch, life, deps)), lostBlobKeys };
   } catch (cause) {
-    await Promise.all([output.discard(), error.discard()]);
+    await results.discard();
     throw cause;
+  }
+}
+
+interface Pass {
+  readonly toWrite: ToWrite;
+  readonly merge: Merge;
+  readonly isInVain: () => boolean;
+  readonly stop: AbortSignal;
+}
+
+/** Adds the rows of all lines, and those that a retry takes over, in the order of the input. */
+async function addRows(
+  results: BatchResults,
+  { toWrite, merge, isInVain, stop }: Pass,
+  deps: FinalizerDeps,
+): Promise<void> {
+  const { store } = deps;
+  const { batch } = toWrite;
+  const source = { store, ...sourceOf(toWrite, deps) };
+  const kept = KeptRows.of(batch, source);
+  const addKept = async (before: number) => {
+    if (kept === null) return;
+    for await (const { kind, row } of kept.before(before)) {
+      if (stop.aborted) return;
+      await results.addKept(kind, row);
+    }
+  };
+  try {
+    const merged = merge.rows(await store.listChunkJournals(batch.id));
+    for await (const rows of withDuplicates(merged, batch, source)) {
+      if (stop.aborted) break;
+      if (isInVain()) continue;
+      for (const row of rows) {
+        // Each of some may have 64 MB.
+        if (stop.aborted) break;
+        if (kept !== null) await addKept(row.lineNumber);
+        const added = results.add(row, source.blobs);
+        if (added !== null) await added;
+      }
+    }
+    if (!isInVain()) await addKept(Number.POSITIVE_INFINITY);
   } finally {
     await kept?.close();
   }
@@ -274,29 +248,8 @@ async function giveBack(
   metrics.leaseChanged("batch", "released");
 }
 
-interface Life {
-  readonly nowMs: number;
-  readonly lifetimeSeconds: number;
-}
-
 /** Returns what the client asked for, within what its project may have. */
 function lifetimeOf(batch: Batch, rulesOf: RulesOf): number {
   const asked = batch.outputExpiresAfterSeconds ?? RESULT_LIFETIME_SECONDS;
   return Math.min(asked, rulesOf(batch.project).resultLifetimeSeconds ?? asked);
-}
-
-function resultFile(
-  batch: Batch,
-  kind: "output" | "error",
-  { nowMs, lifetimeSeconds, ...blob }: WrittenBlob & Life,
-): StoredFile {
-  return {
-    ...blob,
-    project: batch.project,
-    purpose: "batch_output",
-    filename: `${batch.id}_${kind}.jsonl`,
-    createdAtMs: nowMs,
-    expiresAtMs: nowMs + lifetimeSeconds * 1000,
-    traceparent: batch.traceparent,
-  };
 }
