@@ -38,8 +38,6 @@ export interface BatchStepDeps {
   readonly leases: Leases;
   readonly rulesOf: RulesOf;
   readonly announcementsFor: (batch: Batch) => Announcement[];
-  /** The project whose turn was last. Projects take turns, so that many batches of one do not hold up the others. */
-  readonly turn: { project: string };
   /** The callback for a batch that is final: its journal may be removed. */
   readonly onFinal: () => void;
 }

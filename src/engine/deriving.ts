@@ -21,6 +21,7 @@ import { shorter } from "../batch/project.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
 import { findFilesOf } from "../store/files.ts";
+import type { ProjectTurn } from "../store/project-turns.ts";
 import { QuotaExceeded } from "../store/quotas.ts";
 import type { BatchToDerive, DerivedInput } from "../store/sources.ts";
 import type { Attributes } from "../telemetry/tracing.ts";
@@ -38,8 +39,8 @@ export interface DerivingDeps extends IntakeDeps {
   readonly intents: BlobIntents;
   /** The callback for a batch that can be validated now. */
   readonly onDerived: () => void;
-  /** The project of the former batch, and the time of the next thorough look. They last from one claim to the next. */
-  readonly turn: { project: string; thoroughAtMs: number };
+  /** The time of the next thorough look, which lasts from one claim to the next. */
+  readonly look: { thoroughAtMs: number };
 }
 
 /** The lifetime of an input, 30 days, as for one that is uploaded. */
@@ -52,22 +53,21 @@ const PARAM = "x_batchd.from";
 type Derived = { readonly bytes: number } | Refusal | null;
 
 /** Claims one batch whose source has ended, and returns the making of its input; null when there is none. */
-export async function claimToDerive(deps: DerivingDeps): Promise<Work | null> {
-  const { store, leases, turn, clock } = deps;
+export async function claimToDerive(turn: ProjectTurn, deps: DerivingDeps): Promise<Work | null> {
+  const { store, leases, look, clock } = deps;
   const claim = async (isThorough: boolean) =>
-    store.claimBatchToDerive(await leases.claim(), { project: turn.project, isThorough });
-  const isLookDue = clock.elapsedMs() >= turn.thoroughAtMs;
+    store.claimBatchToDerive(await leases.claim(), { ...turn, isThorough });
+  const isLookDue = clock.elapsedMs() >= look.thoroughAtMs;
   const claimed = (await claim(false)) ?? (isLookDue ? await claim(true) : null);
-  // A claim without a former project asks the store once, and nothing waits for a turn.
-  turn.project = claimed === null ? "" : claimed.batch.project;
-  if (isLookDue && claimed === null) turn.thoroughAtMs = clock.elapsedMs() + THOROUGH_EVERY_MS;
+  if (isLookDue && claimed === null) look.thoroughAtMs = clock.elapsedMs() + THOROUGH_EVERY_MS;
   if (claimed === null) return null;
   const work = async ({ stop }: { readonly stop: AbortSignal }) => {
     const derived = await derive(claimed, stop, deps);
     await end(claimed, derived, deps);
     return derived;
   };
-  return () => runStep(claimed, { name: "batch.derive", work, describe }, deps);
+  const run = () => runStep(claimed, { name: "batch.derive", work, describe }, deps);
+  return { project: claimed.batch.project, run };
 }
 
 function describe(derived: Derived): Attributes {

@@ -29,7 +29,7 @@ import { Stalls } from "./stalls.ts";
 import { StorageWaits } from "./storage-waits.ts";
 
 /** What the steps of batches need of other folders, and what the loops need beside it. */
-export interface EngineOptions extends Omit<IntakeDeps, "leases" | "storageWaits" | "turn"> {
+export interface EngineOptions extends Omit<IntakeDeps, "leases" | "storageWaits"> {
   /** The name of this process, which no other has. */
   readonly owner: string;
   readonly intents: BlobIntents;
@@ -128,22 +128,17 @@ export class Engine {
     const own = { leases: this.#leases, storageWaits, onFinal: this.#onFinal, onReopened };
     const deps = { ...this.#options, clock: this.#options.fleet.storeClock, ...own };
     const { pollEveryMs } = this.#options;
-    const derivingTurn = { project: "", thoroughAtMs: 0 };
     const onDerived = () => this.#loops.nudge("intake");
-    this.#loops.runSideBySide("derive", pollEveryMs, () =>
-      claimToDerive({ ...deps, turn: derivingTurn, onDerived }),
-    );
-    const turn = { project: "" };
-    this.#loops.runSideBySide("intake", pollEveryMs, async () => {
-      const claim = () => claimToValidate({ ...deps, turn });
-      const validate = await storageWaits.duringClaim("validate", claim);
-      return validate && (() => validate().finally(() => this.#scheduler.recheck()));
+    const deriving = { ...deps, look: { thoroughAtMs: 0 }, onDerived };
+    this.#loops.runSideBySide("derive", pollEveryMs, (turn) => claimToDerive(turn, deriving));
+    this.#loops.runSideBySide("intake", pollEveryMs, async (turn) => {
+      const claim = () => claimToValidate(turn, deps);
+      const work = await storageWaits.duringClaim("validate", claim);
+      if (work === null) return null;
+      return { ...work, run: () => work.run().finally(() => this.#scheduler.recheck()) };
     });
-    const finalizingTurn = { project: "" };
-    this.#loops.runSideBySide("finalize", pollEveryMs, () =>
-      storageWaits.duringClaim("finalize", () =>
-        claimToFinalize({ ...deps, turn: finalizingTurn }),
-      ),
+    this.#loops.runSideBySide("finalize", pollEveryMs, (turn) =>
+      storageWaits.duringClaim("finalize", () => claimToFinalize(turn, deps)),
     );
     this.#loops.run("chunks", pollEveryMs, () => this.#scheduler.startNext());
     const sampler = new ProgressSampler({

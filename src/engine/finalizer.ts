@@ -18,6 +18,7 @@ import { sleep } from "../clock.ts";
 import type { EventType } from "../contract/event.ts";
 import type { BatchResult, IncompleteChunk, ResultFiles } from "../store/finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../store/leases.ts";
+import type { ProjectTurn } from "../store/project-turns.ts";
 import type { Store } from "../store/store.ts";
 import type { Attributes } from "../telemetry/tracing.ts";
 import { BatchResults, type ResultIds } from "./batch-results.ts";
@@ -48,14 +49,17 @@ export interface FinalizerDeps extends BatchStepDeps, ResultSummaryDeps {
 const COMMIT_RETRY_MS = 1_000;
 
 /** Claims one batch whose chunks are all closed, and returns its finalization; null when there is none. */
-export async function claimToFinalize(deps: FinalizerDeps): Promise<Work | null> {
-  const { store, leases, turn } = deps;
-  const claimed = await store.claimBatchToFinalize(await leases.claim(), turn.project);
+export async function claimToFinalize(
+  turn: ProjectTurn,
+  deps: FinalizerDeps,
+): Promise<Work | null> {
+  const { store, leases } = deps;
+  const claimed = await store.claimBatchToFinalize(await leases.claim(), turn);
   if (claimed === null) return null;
-  turn.project = claimed.batch.project;
   const work = (run: Run) => finalize(claimed, run, deps);
   const describe = (end: Attributes | null) => end ?? {};
-  return () => runStep(claimed, { name: "batch.finalize", work, describe }, deps);
+  const run = () => runStep(claimed, { name: "batch.finalize", work, describe }, deps);
+  return { project: claimed.batch.project, run };
 }
 
 /** Resolves to how the batch has ended; null when this run was not to end it. */

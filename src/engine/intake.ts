@@ -13,6 +13,7 @@ import { modelNotFound } from "../batch/line-check.ts";
 import type { PriceRule } from "../batch/price.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
 import type { ClaimedBatch } from "../store/leases.ts";
+import type { ProjectTurn } from "../store/project-turns.ts";
 import { QuotaExceeded } from "../store/quotas.ts";
 import type { BatchPlan } from "../store/validation.ts";
 import type { Attributes } from "../telemetry/tracing.ts";
@@ -48,13 +49,13 @@ export interface IntakeDeps extends BatchStepDeps {
 }
 
 /** Claims one waiting batch, and returns its validation; null when there is none. */
-export async function claimToValidate(deps: IntakeDeps): Promise<Work | null> {
-  const { store, leases, turn } = deps;
-  const claimed = await store.claimBatchToValidate(await leases.claim(), turn.project);
+export async function claimToValidate(turn: ProjectTurn, deps: IntakeDeps): Promise<Work | null> {
+  const { store, leases } = deps;
+  const claimed = await store.claimBatchToValidate(await leases.claim(), turn);
   if (claimed === null) return null;
-  turn.project = claimed.batch.project;
   const work = (run: Run) => validate(claimed, run.stop, deps);
-  return () => runStep(claimed, { name: "batch.validate", work, describe }, deps);
+  const run = () => runStep(claimed, { name: "batch.validate", work, describe }, deps);
+  return { project: claimed.batch.project, run };
 }
 
 /** Resolves to the verdict; null when `stop` ended the reading, or a replica is awaited. */

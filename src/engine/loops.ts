@@ -5,13 +5,10 @@
 import type { Clock } from "../clock.ts";
 import { loop, Nudge, type RunOnce } from "../loop.ts";
 import type { Log } from "../telemetry/log.ts";
-import { SideBySide, type Work } from "./side-by-side.ts";
+import { SideBySide, type SideBySideOptions } from "./side-by-side.ts";
 
-/**
- * The number of batches validated, and of batches finalized, side by side: a large one must not hold up the small
- * ones.
- */
-const SIDE_BY_SIDE = 3;
+/** The number of batches validated, and of batches finalized, side by side. Each takes some megabytes. */
+const SIDE_BY_SIDE = { ofAnyProject: 3, most: 12 };
 
 export interface LoopsOptions {
   readonly clock: Clock;
@@ -36,11 +33,11 @@ export class Loops<Name extends string> {
   }
 
   /** Claims batches and works on some of them at the same time. */
-  runSideBySide(name: Name, everyMs: number, claim: () => Promise<Work | null>): void {
+  runSideBySide(name: Name, everyMs: number, claim: SideBySideOptions["claim"]): void {
     const { log } = this.#options;
     const onFailed = (err: unknown) => log.error({ loop: name, err }, "loop.pass_failed");
     const nudge = this.nudgeOf(name);
-    const works = new SideBySide({ limit: SIDE_BY_SIDE, claim, nudge, onFailed });
+    const works = new SideBySide({ ...SIDE_BY_SIDE, claim, nudge, onFailed });
     this.#sideBySides.push(works);
     this.run(name, everyMs, () => works.startNext());
   }

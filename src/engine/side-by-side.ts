@@ -1,18 +1,28 @@
 /**
- * Works on several batches side by side, because a large one must not hold up the small ones.
+ * Works on several batches side by side, because a large one must not hold up the small ones. A few are worked on for any
+ * project, and beyond them one for each project that has none: a project whose large batches take all places for minutes holds
+ * up no other one.
  *
  * One loop claims for all of them. A process without work therefore asks the store once in each interval, however many
  * batches it could work on.
  */
 import type { Nudge } from "../loop.ts";
+import { ANY_TURN, type ProjectTurn } from "../store/project-turns.ts";
 
-/** Works on what was claimed. */
-export type Work = () => Promise<void>;
+/** What was claimed. */
+export interface Work {
+  readonly project: string;
+  /** Works on it. */
+  readonly run: () => Promise<void>;
+}
 
 export interface SideBySideOptions {
-  readonly limit: number;
-  /** Claims one batch; returns null when there is none. */
-  readonly claim: () => Promise<Work | null>;
+  /** The number of batches that are worked on for any project. */
+  readonly ofAnyProject: number;
+  /** The most batches, with one of each further project. */
+  readonly most: number;
+  /** Claims one batch for a project whose turn it is; returns null when there is none. */
+  readonly claim: (turn: ProjectTurn) => Promise<Work | null>;
   /** The signal that wakes the loop. */
   readonly nudge: Nudge;
   readonly onFailed: (err: unknown) => void;
@@ -20,7 +30,9 @@ export interface SideBySideOptions {
 
 export class SideBySide {
   readonly #options: SideBySideOptions;
-  readonly #running = new Set<Promise<void>>();
+  /** What is worked on, with its project. */
+  readonly #running = new Map<Promise<void>, string>();
+  #former = ANY_TURN.former;
 
   constructor(options: SideBySideOptions) {
     this.#options = options;
@@ -28,22 +40,27 @@ export class SideBySide {
 
   /** Claims one batch and starts the work on it. Returns false when there is none, or no room for it. */
   async startNext(): Promise<boolean> {
-    const { limit, claim, nudge, onFailed } = this.#options;
-    if (this.#running.size >= limit) return false;
-    const work = await claim();
+    const { ofAnyProject, most, claim, nudge, onFailed } = this.#options;
+    const { size } = this.#running;
+    if (size >= most) return false;
+    const except = size < ofAnyProject ? [] : [...new Set(this.#running.values())];
+    const work = await claim({ former: this.#former, except });
+    // A claim without a former project asks the store once, and nothing waits for a turn.
+    this.#former = work?.project ?? ANY_TURN.former;
     if (work === null) return false;
-    const running = work()
+    const running = work
+      .run()
       .catch(onFailed)
       .then(() => {
         this.#running.delete(running);
         nudge.now();
       });
-    this.#running.add(running);
+    this.#running.set(running, work.project);
     return true;
   }
 
   /** Resolves when everything that was started has ended. */
   async settled(): Promise<void> {
-    await Promise.all(this.#running);
+    await Promise.all(this.#running.keys());
   }
 }

@@ -5,6 +5,7 @@ import type { ResultSummary } from "../batch/run-summary.ts";
 import type { Segment } from "./chunks.ts";
 import type { Claim } from "./claim.ts";
 import type { BatchLease, ClaimedBatch } from "./leases.ts";
+import type { ProjectTurn } from "./project-turns.ts";
 import type { BatchFailure } from "./validation.ts";
 import type { Announcement } from "./webhook-deliveries.ts";
 
@@ -95,10 +96,10 @@ export const NOTHING_DONE = {
 /** The part of the {@link Store} port for the end of a batch. */
 export interface FinalizingStore {
   /**
-   * Leases the oldest batch that is not final, is past validation or stopping, and has no open chunk, from the project whose
-   * name follows `formerProject`, or else from the first project.
+   * Leases the oldest batch that is not final, is past validation or stopping, and has no open chunk, of the project whose turn
+   * it is.
    */
-  claimBatchToFinalize(claim: Claim, formerProject?: string): Promise<ClaimedBatch | null>;
+  claimBatchToFinalize(claim: Claim, turn?: ProjectTurn): Promise<ClaimedBatch | null>;
   /** Lists the chunks of a batch with their segments, in the order of their numbers. */
   listChunkJournals(batchId: BatchId): Promise<ChunkJournal[]>;
   /** Finds where to begin to read a started batch from `line` on. */

@@ -2,6 +2,7 @@
 import type { Batch, BatchId, LineMark, MergedFiles, StoredFile } from "../batch/batch.ts";
 import type { Claim } from "./claim.ts";
 import type { BatchLease } from "./leases.ts";
+import type { ProjectTurn } from "./project-turns.ts";
 import type { FileQuotas } from "./quotas.ts";
 
 /** A batch whose input is to be made, because its source has ended. */
@@ -42,10 +43,8 @@ export const WAITING_PAGE = 1_000;
 /** The most sources that one statement looks at. */
 export const SOURCES_PAGE = 20;
 
-/** Tells a claim at which project to begin, and how thoroughly to look. */
-export interface DerivingTurn {
-  /** The project of the former batch. The next batch belongs to another project, if one has any. */
-  readonly project: string;
+/** Tells a claim whose turn it is, and how thoroughly to look. */
+export interface DerivingTurn extends ProjectTurn {
   /** Whether to look at each waiting batch, also where its source is not marked as awaited. */
   readonly isThorough: boolean;
 }
@@ -56,17 +55,11 @@ export type BatchPlace = {
   readonly sequence: number;
 };
 
-const START: BatchPlace = { project: "", sequence: 0 };
-
-/** Returns what `find` finds first behind a project, or else from the start on. Before the first project is the start. */
-export async function findInTurn(
-  project: string,
-  find: (after: BatchPlace) => Promise<number | null>,
-): Promise<number | null> {
-  const behind = { project, sequence: Number.MAX_SAFE_INTEGER };
-  const ofNextProjects = project === "" ? null : await find(behind);
-  return ofNextProjects ?? (await find(START));
-}
+/** The place behind all batches of a project. */
+export const behind = (project: string): BatchPlace => ({
+  project,
+  sequence: Number.MAX_SAFE_INTEGER,
+});
 
 /** The part of the {@link Store} port for the sources of batches. */
 export interface SourceStore {

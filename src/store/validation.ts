@@ -4,6 +4,7 @@ import type { PlannedChunk } from "../batch/plan.ts";
 import type { InputSummary } from "../batch/run-summary.ts";
 import type { Claim } from "./claim.ts";
 import type { BatchLease, ClaimedBatch } from "./leases.ts";
+import type { ProjectTurn } from "./project-turns.ts";
 import type { LineQuotas } from "./quotas.ts";
 import type { Announcement } from "./webhook-deliveries.ts";
 
@@ -51,10 +52,10 @@ export function* pagesOf(planned: readonly PlannedChunk[]): Generator<PlannedChu
 /** The part of the {@link Store} port for validation. */
 export interface ValidationStore {
   /**
-   * Leases the oldest batch that waits for validation, from the project whose name follows `formerProject`, or else
-   * from the first project. Projects take turns when a caller passes the project of its former claim.
+   * Leases the oldest batch that waits for validation, of the project whose turn it is. Without a turn it is the first
+   * project.
    */
-  claimBatchToValidate(claim: Claim, formerProject?: string): Promise<ClaimedBatch | null>;
+  claimBatchToValidate(claim: Claim, turn?: ProjectTurn): Promise<ClaimedBatch | null>;
   failBatchIfLeased(lease: BatchLease, failure: BatchFailure): Promise<boolean>;
   /**
    * Moves `validating → in_progress` and creates the chunks. Rejects with `QuotaExceeded` when its project would have more

@@ -42,7 +42,7 @@ test("a pass that fails runs again within a minute, also in a loop that runs onc
 test("a drain starts no pass any more, and what was claimed is waited for", async () => {
   const loops = newLoops();
   const work = Promise.withResolvers<void>();
-  const claims = [() => work.promise];
+  const claims = [{ project: "search", run: () => work.promise }];
   loops.runSideBySide("one", 1_000, async () => claims.shift() ?? null);
   await expect.poll(() => claims.length).toBe(0);
   loops.drain();

@@ -1,36 +1,65 @@
 import { expect, test } from "vitest";
 import { SideBySide, type Work } from "../../src/engine/side-by-side.ts";
 import { Nudge } from "../../src/loop.ts";
+import type { ProjectTurn } from "../../src/store/project-turns.ts";
 
 /** Work that ends when the test says so. */
-function held() {
+function held(project = "search") {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  return { work: () => promise, end: resolve, fail: reject };
+  return { work: { project, run: () => promise }, end: resolve, fail: reject };
 }
 
 function startOf(works: Work[], failures: unknown[] = []) {
   const nudge = new Nudge();
-  let claimCount = 0;
-  const claim = async () => {
-    claimCount++;
-    return works.shift() ?? null;
+  const turns: ProjectTurn[] = [];
+  const claim = async (turn: ProjectTurn) => {
+    turns.push(turn);
+    const at = works.findIndex(({ project }) => !turn.except.includes(project));
+    return works.splice(at, at < 0 ? 0 : 1)[0] ?? null;
   };
-  const options = { limit: 2, claim, nudge, onFailed: (err: unknown) => failures.push(err) };
-  return { works: new SideBySide(options), nudge, claimCount: () => claimCount };
+  const onFailed = (err: unknown) => failures.push(err);
+  const options = { ofAnyProject: 2, most: 3, claim, nudge, onFailed };
+  return { works: new SideBySide(options), nudge, turns };
 }
 
-test("no more is claimed than may run at once, and the end of one asks for the next", async () => {
+test("no more is worked on than may be at once, and the end of one asks for the next", async () => {
   const [one, two, three] = [held(), held(), held()];
-  const { works, nudge, claimCount } = startOf([one.work, two.work, three.work]);
+  const { works, nudge } = startOf([one.work, two.work, three.work]);
   expect(await works.startNext()).toBe(true);
   expect(await works.startNext()).toBe(true);
   expect(await works.startNext()).toBe(false);
-  expect(claimCount()).toBe(2);
   const nudgesBefore = nudge.count;
   one.end();
   await expect.poll(() => nudge.count).toBe(nudgesBefore + 1);
   expect(await works.startNext()).toBe(true);
-  expect(claimCount()).toBe(3);
+});
+
+test("a project that has taken all places leaves one for each other project, up to a limit", async () => {
+  const busy = [held("busy"), held("busy"), held("busy")];
+  const [other, further] = [held("other"), held("further")];
+  const waiting = [...busy, other, further].map(({ work }) => work);
+  const { works, nudge, turns } = startOf(waiting);
+  for (let n = 0; n < 3; n++) expect(await works.startNext()).toBe(true);
+  expect(turns.at(-1)).toEqual({ former: "busy", except: ["busy"] });
+  expect(waiting.map(({ project }) => project)).toEqual(["busy", "further"]);
+  // All places are taken, so nothing is claimed.
+  expect(await works.startNext()).toBe(false);
+  expect(turns).toHaveLength(3);
+  const nudgesBefore = nudge.count;
+  busy[0]?.end();
+  await expect.poll(() => nudge.count).toBe(nudgesBefore + 1);
+  expect(await works.startNext()).toBe(true);
+  expect(turns.at(-1)).toEqual({ former: "other", except: ["busy", "other"] });
+  expect(waiting.map(({ project }) => project)).toEqual(["busy"]);
+});
+
+test("a claim that found nothing lets the next one begin with any project", async () => {
+  const one = held("other");
+  const { works, turns } = startOf([one.work]);
+  expect(await works.startNext()).toBe(true);
+  expect(await works.startNext()).toBe(false);
+  expect(await works.startNext()).toBe(false);
+  expect(turns.map(({ former }) => former)).toEqual(["", "other", ""]);
 });
 
 test("work that fails is reported and makes room; the rest is waited for", async () => {

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import type { Batch, BatchSource, StoredFile } from "../../src/batch/batch.ts";
+import { ANY_TURN } from "../../src/store/project-turns.ts";
 import { type DerivedInput, WAITING_PAGE } from "../../src/store/sources.ts";
 import type { Store } from "../../src/store/store.ts";
 import {
@@ -105,12 +106,14 @@ export function testSources(open: OpenStore): void {
     const first = await pendingBatch(store, sourceOf(ended));
     const second = await pendingBatch(store, sourceOf(ended));
     const others = await pendingBatch(store, sourceOf(foreign), { project: "z" });
+    const except = { former: "", except: [PROJECT], isThorough: false };
+    const passing = (await store.claimBatchToDerive(claimBy("a"), except))!;
+    expect(passing.batch.id).toBe(others.id);
+    await store.releaseBatchIfLeased(passing.lease);
     const turns = [];
     for (let project = ""; turns.length < 3; ) {
-      const claimed = (await store.claimBatchToDerive(claimBy("a"), {
-        project,
-        isThorough: false,
-      }))!;
+      const turn = { former: project, except: [], isThorough: false };
+      const claimed = (await store.claimBatchToDerive(claimBy("a"), turn))!;
       project = claimed.batch.project;
       turns.push(claimed.batch.id);
     }
@@ -121,7 +124,7 @@ export function testSources(open: OpenStore): void {
   test("a thorough look finds a batch whose source is gone and has no mark", async () => {
     const { store } = await open();
     const batch = await pendingBatch(store, sourceOf(aBatch({ id: "batch_gone" as Batch["id"] })));
-    const turn = { project: "", isThorough: true };
+    const turn = { ...ANY_TURN, isThorough: true };
     expect(await store.claimBatchToDerive(claimBy("a"))).toBeNull();
     expect((await store.claimBatchToDerive(claimBy("a"), turn))?.batch.id).toBe(batch.id);
   });
@@ -213,7 +216,7 @@ export function testSources(open: OpenStore): void {
     await store.deleteFileIfPresent({ project: PROJECT, id: error.id });
     expect(await store.publishInputIfLeased(lease, input)).toBe("gone");
     // A batch of another project marks no source.
-    const turn = { project: "", isThorough: true };
+    const turn = { ...ANY_TURN, isThorough: true };
     const other = (await store.claimBatchToDerive(claimBy("a"), turn))!;
     expect(other.batch.id).toBe(foreign.id);
     const theirs = await anInput(store, foreign);

@@ -60,10 +60,25 @@ export function testValidation(open: OpenStore): void {
     for (const project of ["zoo", "few", "few"]) await insertBatch(store, { project });
     const order: string[] = [];
     for (let i = 0; i < 6; i++) {
-      const claimed = await store.claimBatchToValidate(claimBy("a"), order.at(-1));
+      const turn = { former: order.at(-1) ?? "", except: [] };
+      const claimed = await store.claimBatchToValidate(claimBy("a"), turn);
       order.push(claimed?.batch.project ?? "none");
     }
     expect(order).toEqual(["few", "many", "zoo", "few", "many", "many"]);
+  });
+
+  test("projects that may have no more are passed over in validation, also where one of them is next", async () => {
+    const { store } = await open();
+    for (const project of ["a", "b", "c", "d"]) {
+      for (let i = 0; i < 2; i++) await insertBatch(store, { project });
+    }
+    const next = async (former: string, ...except: string[]) =>
+      (await store.claimBatchToValidate(claimBy("a"), { former, except }))?.batch.project;
+    expect(await next("", "a", "b")).toBe("c");
+    expect(await next("c", "d", "a")).toBe("b");
+    expect(await next("d", "b", "c")).toBe("a");
+    expect(await next("b", "c", "a", "d")).toBe("b");
+    expect(await next("b", "a", "c", "d")).toBeUndefined();
   });
 
   test("the file of another project is no input, at no step, and is not kept for one", async () => {

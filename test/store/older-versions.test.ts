@@ -10,6 +10,7 @@ import type { BatchId } from "../../src/batch/batch.ts";
 import { systemClock } from "../../src/clock.ts";
 import { MIGRATIONS_DIR, migrate } from "../../src/store/postgres/migrations.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
+import { ANY_TURN } from "../../src/store/project-turns.ts";
 import type { Store } from "../../src/store/store.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { query, sharePostgres } from "../support/postgres.ts";
@@ -80,7 +81,7 @@ describe.skipIf(postgres === null)("a replica of an older version passes over", 
     const batch = aBatch({ source, isInputPending: true });
     await store.insertBatch(batch);
     expect(await claimable()).toEqual([]);
-    const turn = { project: "", isThorough: true };
+    const turn = { ...ANY_TURN, isThorough: true };
     const claimed = await store.claimBatchToDerive(claimBy("a"), turn);
     expect(claimed?.batch.id).toBe(batch.id);
     expect(await store.releaseBatchIfLeased(claimed!.lease)).toBe(true);

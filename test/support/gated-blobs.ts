@@ -28,11 +28,11 @@ class Gate {
     for (const { open } of this.#waiting.splice(0)) open();
   }
 
-  /** Resolves to the key of the first delayed blob. */
-  async reached(): Promise<string> {
+  /** Resolves to the key of the first delayed blob, once so many operations are delayed. */
+  async reached(count = 1): Promise<string> {
     for (;;) {
       const [first] = this.#waiting;
-      if (first !== undefined) return first.key;
+      if (first !== undefined && this.#waiting.length >= count) return first.key;
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#arrivals.add(resolve);
       await named(() => `a blob below ${this.#prefix} at the gate`, promise);

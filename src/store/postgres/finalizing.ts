@@ -7,6 +7,7 @@ import type { Claim } from "../claim.ts";
 import { claimedBatch } from "../claimed-rows.ts";
 import { type BatchResult, endingOf, type IncompleteChunk, NOTHING_DONE } from "../finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
+import { ANY_TURN, claimInTurn } from "../project-turns.ts";
 import type { BatchFailure } from "../validation.ts";
 import type { Announcement } from "../webhook-deliveries.ts";
 import { isEndingShown, isOpenChunk, statusIn } from "./conditions.ts";
@@ -16,19 +17,25 @@ import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import { insertFile } from "./files.ts";
 import { endIntents, haveIntents } from "./intents.ts";
-import { arrayOf, batchClaimedBy, isFreeBatch, isHeldBatch, NO_LEASE, RELEASED } from "./leases.ts";
+import {
+  arrayOf,
+  type Bid,
+  batchClaimedBy,
+  findBehind,
+  firstOf,
+  isFreeBatch,
+  isHeldBatch,
+  NO_LEASE,
+  RELEASED,
+} from "./leases.ts";
 import { keepSummary } from "./runs.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOf } from "./scope.ts";
 import { removeSegments } from "./segments.ts";
 import { insertWebhookDeliveries } from "./webhook-deliveries.ts";
 
-/** Finds the first batch without an open chunk of the first eligible project. */
-const firstEnded = (isEligible: SQL, now: SQL): SQL => sql`(
-  select sequence from batches as ending
-  where ${isEndingShown} and ${isFreeBatch(now)} and ${isEligible} and not exists (
-    select 1 from chunks where batch_id = ending.id and ${isOpenChunk})
-  order by project, sequence limit 1 for update skip locked)`;
+const hasEnded = (now: SQL): SQL => sql`${isEndingShown} and ${isFreeBatch(now)} and not exists (
+  select 1 from chunks where batch_id = candidates.id and ${isOpenChunk})`;
 
 interface Ending {
   readonly final: Final;
@@ -44,16 +51,21 @@ export class PostgresFinalizing {
     this.#db = db;
   }
 
-  /** The claim is one statement, because every replica asks again and again, and mostly there is nothing. */
-  async claimBatchToFinalize(claim: Claim, formerProject = ""): Promise<ClaimedBatch | null> {
+  claimBatchToFinalize(claim: Claim, turn = ANY_TURN): Promise<ClaimedBatch | null> {
     const bid = this.#db.timed(claim);
-    const { now } = bid;
-    const next = firstEnded(sql`project > ${formerProject}`, now);
+    const ended = hasEnded(bid.now);
+    return claimInTurn(turn, {
+      find: (project) => this.#db.read((db) => findBehind(db, project, ended)),
+      claim: ({ project }) => this.#claimOf(project, ended, bid),
+    });
+  }
+
+  async #claimOf(project: string, ended: SQL, bid: Bid): Promise<ClaimedBatch | null> {
     const [row] = await this.#db.change((db) =>
       db
         .update(batches)
         .set(batchClaimedBy(bid))
-        .where(sql`sequence = coalesce(${next}, ${firstEnded(sql`true`, now)})`)
+        .where(sql`sequence = ${firstOf(project, ended)}`)
         .returning(),
     );
     if (row === undefined) return null;

@@ -83,6 +83,26 @@ export const batchClaimedBy = (claim: Bid) => ({
   leaseExpiresAtMs: batchExpiry(claim),
 });
 
+/**
+ * Finds the first project behind another one with a batch to claim. It is one statement, because every replica asks again
+ * and again, and mostly there is nothing.
+ */
+export async function findBehind(
+  db: Db,
+  project: string,
+  isWanted: SQL,
+): Promise<{ readonly project: string } | null> {
+  const { rows } = await db.execute<{ project: string }>(sql`
+    select project from batches as candidates where ${isWanted} and project > ${project}
+    order by project, sequence limit 1`);
+  return rows[0] ?? null;
+}
+
+/** The first batch of a project that is wanted and that no other claim is about to take. */
+export const firstOf = (project: string, isWanted: SQL): SQL => sql`(
+  select sequence from batches as candidates where ${isWanted} and project = ${project}
+  order by project, sequence limit 1 for update skip locked)`;
+
 const batchExpiry = (claim: Bid): SQL =>
   sql`${expiry(claim)} + ${sql.raw(`case when ${BEYOND_OLDER} then ${NEVER_MS} else 0 end`)}`;
 

@@ -4,13 +4,14 @@ import type { Batch, BatchId, MergedFiles, StoredFile, UntrustedId } from "../..
 import type { Claim } from "../claim.ts";
 import { batchToDerive } from "../claimed-rows.ts";
 import type { BatchLease } from "../leases.ts";
+import { ANY_TURN, claimInTurn } from "../project-turns.ts";
 import { batchFromRow, derivedColumns, fileFromRow } from "../rows.ts";
 import {
   type BatchPlace,
   type BatchToDerive,
+  behind,
   type DerivedInput,
   type DerivingTurn,
-  findInTurn,
   MAX_RETRIES,
   type MergedResults,
   type Retry,
@@ -63,26 +64,29 @@ export class PostgresSources implements SourceStore {
 
   async claimBatchToDerive(
     claim: Claim,
-    { project, isThorough }: DerivingTurn = { project: "", isThorough: false },
+    { isThorough, ...turn }: DerivingTurn = { ...ANY_TURN, isThorough: false },
   ): Promise<BatchToDerive | null> {
     const bid = this.#db.timed(claim);
-    const find = (after: BatchPlace) =>
-      isThorough ? this.#findReady(bid.now, after) : this.#findAwaiting(bid.now, after);
-    const sequence = await findInTurn(project, find);
-    if (sequence === null) return null;
-    const [row] = await this.#db.change((db) =>
-      db
-        .update(batches)
-        .set(batchClaimedBy(bid))
-        .where(and(eq(batches.sequence, sequence), waitsForInput, isFreeBatch(bid.now)))
-        .returning(),
-    );
-    if (row === undefined) return null;
-    return batchToDerive(row);
+    return claimInTurn(turn, {
+      find: (project) => {
+        const after = behind(project);
+        return isThorough ? this.#findReady(bid.now, after) : this.#findAwaiting(bid.now, after);
+      },
+      claim: async ({ sequence }) => {
+        const [row] = await this.#db.change((db) =>
+          db
+            .update(batches)
+            .set(batchClaimedBy(bid))
+            .where(and(eq(batches.sequence, sequence), waitsForInput, isFreeBatch(bid.now)))
+            .returning(),
+        );
+        return row === undefined ? null : batchToDerive(row);
+      },
+    });
   }
 
   /** Finds the first batch that waits for one of the sources after a place. A source that none waits for loses its mark. */
-  async #findAwaiting(now: SQL, after: BatchPlace): Promise<number | null> {
+  async #findAwaiting(now: SQL, after: BatchPlace): Promise<BatchPlace | null> {
     for (let place = after; ; ) {
       const { rows } = await this.#db.read((db) =>
         db.execute<Source>(sql`
@@ -95,8 +99,9 @@ export class PostgresSources implements SourceStore {
           where ${isAwaitedNoMore} and (project, sequence) > (${place.project}, ${place.sequence})
           order by project, sequence limit ${SOURCES_PAGE}`),
       );
-      const ready = rows.find(({ waiting }) => waiting !== null);
-      if (ready !== undefined) return Number(ready.waiting);
+      for (const { project, waiting } of rows) {
+        if (waiting !== null) return { project, sequence: Number(waiting) };
+      }
       if (rows.length > 0) await this.#unmark(rows);
       const last = rows.at(-1);
       if (last === undefined || rows.length < SOURCES_PAGE) return null;
@@ -119,7 +124,7 @@ export class PostgresSources implements SourceStore {
   }
 
   /** Finds the first batch after a place whose source has ended, page by page. */
-  async #findReady(now: SQL, after: BatchPlace): Promise<number | null> {
+  async #findReady(now: SQL, after: BatchPlace): Promise<BatchPlace | null> {
     for (let place = after; ; ) {
       const { rows } = await this.#db.read((db) =>
         db.execute<Waiting>(sql`
@@ -131,7 +136,7 @@ export class PostgresSources implements SourceStore {
           order by project, sequence`),
       );
       const ready = rows.find((row) => row.is_ready);
-      if (ready !== undefined) return Number(ready.sequence);
+      if (ready !== undefined) return { ...ready, sequence: Number(ready.sequence) };
       const last = rows.at(-1);
       if (last === undefined || rows.length < WAITING_PAGE) return null;
       place = last;

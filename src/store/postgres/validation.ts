@@ -5,6 +5,7 @@ import type { PlannedChunk } from "../../batch/plan.ts";
 import type { Claim } from "../claim.ts";
 import { claimedBatch } from "../claimed-rows.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
+import { ANY_TURN, claimInTurn } from "../project-turns.ts";
 import { assertRoomForLines, boundsLines, type LineQuotas } from "../quotas.ts";
 import { planColumns } from "../rows.ts";
 import { type BatchFailure, type BatchPlan, pagesOf, type ValidationStore } from "../validation.ts";
@@ -13,7 +14,17 @@ import type { Database, Db } from "./database.ts";
 import { settleDeliveries } from "./deliveries.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
-import { arrayOf, batchClaimedBy, isFreeBatch, isHeldBatch, NO_LEASE, RELEASED } from "./leases.ts";
+import {
+  arrayOf,
+  type Bid,
+  batchClaimedBy,
+  findBehind,
+  firstOf,
+  isFreeBatch,
+  isHeldBatch,
+  NO_LEASE,
+  RELEASED,
+} from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
 import { lockLists } from "./project-locks.ts";
 import { keepSummary } from "./runs.ts";
@@ -21,11 +32,7 @@ import { batches, chunks } from "./schema.ts";
 import { isInputOf } from "./scope.ts";
 import { insertWebhookDeliveries } from "./webhook-deliveries.ts";
 
-/** Finds the first waiting batch of the first eligible project. */
-const firstWaiting = (isEligible: SQL, now: SQL): SQL => sql`(
-  select sequence from batches
-  where ${waitsForValidation} and ${isFreeBatch(now)} and ${isEligible}
-  order by project, sequence limit 1 for update skip locked)`;
+const isWaiting = (now: SQL): SQL => sql`${waitsForValidation} and ${isFreeBatch(now)}`;
 
 export class PostgresValidation implements ValidationStore {
   readonly #db: Database;
@@ -34,16 +41,22 @@ export class PostgresValidation implements ValidationStore {
     this.#db = db;
   }
 
-  async claimBatchToValidate(claim: Claim, formerProject = ""): Promise<ClaimedBatch | null> {
+  claimBatchToValidate(claim: Claim, turn = ANY_TURN): Promise<ClaimedBatch | null> {
     const bid = this.#db.timed(claim);
+    const waiting = isWaiting(bid.now);
+    return claimInTurn(turn, {
+      find: (project) => this.#db.read((db) => findBehind(db, project, waiting)),
+      claim: ({ project }) => this.#claimOf(project, waiting, bid),
+    });
+  }
+
+  #claimOf(project: string, waiting: SQL, bid: Bid): Promise<ClaimedBatch | null> {
     const { now } = bid;
-    if (!(await this.#isAnyWaiting(now))) return null;
-    const next = firstWaiting(sql`project > ${formerProject}`, now);
     return this.#db.transaction(async (db) => {
       const [row] = await db
         .update(batches)
         .set(batchClaimedBy(bid))
-        .where(sql`sequence = coalesce(${next}, ${firstWaiting(sql`true`, now)})`)
+        .where(sql`sequence = ${firstOf(project, waiting)}`)
         .returning();
       if (row === undefined) return null;
       // The lock makes a delete wait until it sees that the batch reads the file.
@@ -56,16 +69,6 @@ export class PostgresValidation implements ValidationStore {
         .for("share");
       return claimedBatch(row, input);
     });
-  }
-
-  /** Spares a transaction of several statements, because every replica asks again and again, and mostly there is nothing. */
-  async #isAnyWaiting(now: SQL): Promise<boolean> {
-    const { rowCount } = await this.#db.read((db) =>
-      db.execute(
-        sql`select 1 from batches where ${waitsForValidation} and ${isFreeBatch(now)} limit 1`,
-      ),
-    );
-    return rowCount === 1;
   }
 
   failBatchIfLeased(lease: BatchLease, { faults, announcements }: BatchFailure): Promise<boolean> {

@@ -8,15 +8,16 @@ import type { Claim } from "../claim.ts";
 import { claimedBatch } from "../claimed-rows.ts";
 import { type BatchResult, endingOf, type IncompleteChunk, NOTHING_DONE } from "../finalizing.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
+import { ANY_TURN, claimInTurn } from "../project-turns.ts";
 import type { BatchFailure } from "../validation.ts";
 import type { Announcement } from "../webhook-deliveries.ts";
 import { isEndingShown, isOpenChunk, statusIn } from "./conditions.ts";
 import { type Db, type Now, write, writeUnsynced } from "./database.ts";
 import { settleDeliveries } from "./deliveries.ts";
-import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
+import { and, eq, placeholder, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
 import type { SqliteIntents } from "./intents.ts";
-import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
+import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE, PLACE } from "./leases.ts";
 import { keepSummary } from "./runs.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
@@ -26,23 +27,21 @@ import type { SqliteWebhookDeliveries } from "./webhook-deliveries.ts";
 /** One commit deletes so many rows, which takes some 5 ms. */
 const SEGMENT_PAGE = 1_000;
 
-/** Finds the first batch without an open chunk of the first project that `isEligible`. */
-const firstEnded = (isEligible: SQL): SQL => sql`(
-  select sequence from batches as ending indexed by batches_shown_to_finalize
-  where ${isEndingShown} and ${isFree} and ${isEligible} and not exists (
-    select 1 from chunks where batch_id = ending.id and ${isOpenChunk})
+const hasEnded = sql`${isEndingShown} and ${isFree} and not exists (
+  select 1 from chunks where batch_id = batches.id and ${isOpenChunk})`;
+
+/** The first batch without an open chunk behind a project. */
+const firstEnded = sql`(
+  select project, sequence from batches indexed by batches_shown_to_finalize
+  where ${hasEnded} and project > ${placeholder("project")}
   order by project, sequence limit 1)`;
 
 const prepareStatements = (db: Db) => ({
+  findEnded: db.select(PLACE).from(firstEnded).prepare(),
   claim: db
     .update(batches)
     .set(CLAIMED)
-    .where(
-      eq(
-        batches.sequence,
-        sql`coalesce(${firstEnded(sql`project > ${placeholder("formerProject")}`)}, ${firstEnded(sql`true`)})`,
-      ),
-    )
+    .where(and(eq(batches.sequence, placeholder("sequence")), hasEnded))
     .returning()
     .prepare(),
   // The file may be deleted: its bytes were kept for this batch.
@@ -93,12 +92,16 @@ export class SqliteFinalizing {
     this.#statements = prepareStatements(db);
   }
 
-  async claimBatchToFinalize(claim: Claim, formerProject = ""): Promise<ClaimedBatch | null> {
-    return writeUnsynced(this.#db, () => {
-      const row = this.#statements.claim.get({ ...claimValues(claim, this.#now()), formerProject });
-      if (row === undefined) return null;
-      const input = this.#statements.findInput.get({ ...row });
-      return claimedBatch(row, input);
+  claimBatchToFinalize(claim: Claim, turn = ANY_TURN): Promise<ClaimedBatch | null> {
+    const { findEnded, claim: claimOne, findInput } = this.#statements;
+    const nowMs = this.#now();
+    return claimInTurn(turn, {
+      find: (project) => findEnded.get({ project, nowMs }) ?? null,
+      claim: ({ sequence }) =>
+        writeUnsynced(this.#db, () => {
+          const row = claimOne.get({ ...claimValues(claim, nowMs), sequence });
+          return row === undefined ? null : claimedBatch(row, findInput.get({ ...row }));
+        }),
     });
   }
 

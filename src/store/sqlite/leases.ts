@@ -50,6 +50,9 @@ export const claimValues = ({ owner, ttlMs }: Claim, nowMs: number) => ({
   leaseExpiresAtMs: nowMs + ttlMs,
 });
 
+/** The columns of a batch that a claim may take. */
+export const PLACE = { project: sql<string>`project`, sequence: sql<number>`sequence` };
+
 /** The condition that any worker may claim the row, for statements prepared with `nowMs`. */
 export const isFree = sql`(lease_expires_at_ms is null or lease_expires_at_ms <= ${placeholder("nowMs")})`;
 

@@ -4,13 +4,14 @@ import type { Batch, BatchId, MergedFiles, StoredFile, UntrustedId } from "../..
 import type { Claim } from "../claim.ts";
 import { batchToDerive } from "../claimed-rows.ts";
 import type { BatchLease } from "../leases.ts";
+import { ANY_TURN, claimInTurn } from "../project-turns.ts";
 import { batchFromRow, derivedColumns, fileFromRow } from "../rows.ts";
 import {
   type BatchPlace,
   type BatchToDerive,
+  behind,
   type DerivedInput,
   type DerivingTurn,
-  findInTurn,
   MAX_RETRIES,
   type MergedResults,
   type Retry,
@@ -84,20 +85,23 @@ export class SqliteSources implements SourceStore {
 
   async claimBatchToDerive(
     claim: Claim,
-    { project, isThorough }: DerivingTurn = { project: "", isThorough: false },
+    { isThorough, ...turn }: DerivingTurn = { ...ANY_TURN, isThorough: false },
   ): Promise<BatchToDerive | null> {
     const nowMs = this.#now();
-    const find = (after: BatchPlace) =>
-      isThorough ? this.#findReady(nowMs, after) : this.#findAwaiting(nowMs, after);
-    const sequence = await findInTurn(project, find);
-    if (sequence === null) return null;
-    const row = this.#statements.claim.get({ ...claimValues(claim, nowMs), sequence });
-    if (row === undefined) return null;
-    return batchToDerive(row);
+    return claimInTurn(turn, {
+      find: (project) => {
+        const after = behind(project);
+        return isThorough ? this.#findReady(nowMs, after) : this.#findAwaiting(nowMs, after);
+      },
+      claim: ({ sequence }) => {
+        const row = this.#statements.claim.get({ ...claimValues(claim, nowMs), sequence });
+        return row === undefined ? null : batchToDerive(row);
+      },
+    });
   }
 
   /** Finds the first batch that waits for one of the sources after a place. A source that none waits for loses its mark. */
-  async #findAwaiting(nowMs: number, after: BatchPlace): Promise<number | null> {
+  async #findAwaiting(nowMs: number, after: BatchPlace): Promise<BatchPlace | null> {
     for (let place = after; ; await nextTurn()) {
       const page = this.#db.all<Source>(sql`
         select project, sequence, (
@@ -108,8 +112,9 @@ export class SqliteSources implements SourceStore {
         from batches as source indexed by batches_awaited_no_more
         where ${isAwaitedNoMore} and (project, sequence) > (${place.project}, ${place.sequence})
         order by project, sequence limit ${SOURCES_PAGE}`);
-      const ready = page.find(({ waiting }) => waiting !== null);
-      if (ready !== undefined) return ready.waiting;
+      for (const { project, waiting } of page) {
+        if (waiting !== null) return { project, sequence: waiting };
+      }
       for (const { sequence } of page) this.#statements.unmark.run({ sequence });
       const last = page.at(-1);
       if (last === undefined || page.length < SOURCES_PAGE) return null;
@@ -118,7 +123,7 @@ export class SqliteSources implements SourceStore {
   }
 
   /** Finds the first batch after a place whose source has ended, page by page. */
-  async #findReady(nowMs: number, after: BatchPlace): Promise<number | null> {
+  async #findReady(nowMs: number, after: BatchPlace): Promise<BatchPlace | null> {
     for (let place = after; ; await nextTurn()) {
       const page = this.#db.all<Waiting>(sql`
         select project, sequence, ${sourceHasEnded} as isReady from (
@@ -127,7 +132,7 @@ export class SqliteSources implements SourceStore {
             and (project, sequence) > (${place.project}, ${place.sequence})
           order by project, sequence limit ${WAITING_PAGE}) as waiting`);
       const ready = page.find(({ isReady }) => isReady === 1);
-      if (ready !== undefined) return ready.sequence;
+      if (ready !== undefined) return ready;
       const last = page.at(-1);
       if (last === undefined || page.length < WAITING_PAGE) return null;
       place = last;

@@ -14,15 +14,16 @@ import type { PlannedChunk } from "../../batch/plan.ts";
 import type { Claim } from "../claim.ts";
 import { claimedBatch } from "../claimed-rows.ts";
 import type { BatchLease, ClaimedBatch } from "../leases.ts";
+import { ANY_TURN, claimInTurn } from "../project-turns.ts";
 import { assertRoomForLines, boundsLines, type LineQuotas } from "../quotas.ts";
 import { planColumns } from "../rows.ts";
 import { type BatchFailure, type BatchPlan, pagesOf, type ValidationStore } from "../validation.ts";
 import { isListed, isOpenBatch, isValidating, waitsForValidation } from "./conditions.ts";
 import { type Db, type Now, write, writeUnsynced } from "./database.ts";
 import { settleDeliveries } from "./deliveries.ts";
-import { and, eq, placeholder, type SQL, sql } from "./drizzle.ts";
+import { and, eq, placeholder, sql } from "./drizzle.ts";
 import { files } from "./file-schema.ts";
-import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE } from "./leases.ts";
+import { CLAIMED, claimValues, isFree, isHeldBatch, NO_LEASE, PLACE } from "./leases.ts";
 import { keepSummary } from "./runs.ts";
 import { batches, chunks } from "./schema.ts";
 import { isInputOfBatch } from "./scope.ts";
@@ -30,25 +31,21 @@ import type { SqliteWebhookDeliveries } from "./webhook-deliveries.ts";
 
 const PAGE_DELETED = 200;
 
-/** Finds the first waiting batch of the first project that `isEligible`. */
-const firstWaiting = (isEligible: SQL): SQL => sql`(
-  select sequence from batches indexed by batches_to_validate
-  where ${waitsForValidation} and ${isFree} and ${isEligible}
+/** The first waiting batch behind a project. */
+const firstWaiting = sql`(
+  select project, sequence from batches indexed by batches_to_validate
+  where ${waitsForValidation} and ${isFree} and project > ${placeholder("project")}
   order by project, sequence limit 1)`;
 
 /** The chunks belong to a batch that is being validated. */
 const isDraft = and(isHeldBatch, waitsForValidation, eq(chunks.batchId, batches.id));
 
 const prepareStatements = (db: Db) => ({
+  findWaiting: db.select(PLACE).from(firstWaiting).prepare(),
   claim: db
     .update(batches)
     .set(CLAIMED)
-    .where(
-      eq(
-        batches.sequence,
-        sql`coalesce(${firstWaiting(sql`project > ${placeholder("formerProject")}`)}, ${firstWaiting(sql`true`)})`,
-      ),
-    )
+    .where(and(eq(batches.sequence, placeholder("sequence")), waitsForValidation, isFree))
     .returning()
     .prepare(),
   findInput: db
@@ -107,13 +104,16 @@ export class SqliteValidation implements ValidationStore {
     this.#statements = prepareStatements(db);
   }
 
-  async claimBatchToValidate(claim: Claim, formerProject = ""): Promise<ClaimedBatch | null> {
+  claimBatchToValidate(claim: Claim, turn = ANY_TURN): Promise<ClaimedBatch | null> {
+    const { findWaiting, claim: claimOne, findInput } = this.#statements;
     const nowMs = this.#now();
-    return writeUnsynced(this.#db, () => {
-      const row = this.#statements.claim.get({ ...claimValues(claim, nowMs), formerProject });
-      if (row === undefined) return null;
-      const input = this.#statements.findInput.get({ ...row, nowMs });
-      return claimedBatch(row, input);
+    return claimInTurn(turn, {
+      find: (project) => findWaiting.get({ project, nowMs }) ?? null,
+      claim: ({ sequence }) =>
+        writeUnsynced(this.#db, () => {
+          const row = claimOne.get({ ...claimValues(claim, nowMs), sequence });
+          return row === undefined ? null : claimedBatch(row, findInput.get({ ...row, nowMs }));
+        }),
     });
   }
 
