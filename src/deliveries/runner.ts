@@ -7,7 +7,7 @@
  */
 import { randomUUID } from "node:crypto";
 import { backoffMs } from "../batch/backoff.ts";
-import { CANCELLED, type DeliveryError } from "../batch/delivery.ts";
+import { CANCELLED, type DeliveryError, destinationOf } from "../batch/delivery.ts";
 import { sleep } from "../clock.ts";
 import { loop, Nudge } from "../loop.ts";
 import type {
@@ -50,6 +50,8 @@ export interface DeliveryRunnerOptions extends AttemptDeps, DiscardDeps {
   readonly store: DeliveryStore;
   readonly metrics: Metrics;
   readonly leaseTtlMs: number;
+  /** Returns the names of locations that this process lacks and another one that runs batches has. */
+  readonly locationsElsewhere: () => readonly string[];
   /** The interval at which due deliveries are looked for without a nudge. */
   readonly checkEveryMs: number;
 }
@@ -124,7 +126,7 @@ export class DeliveryRunner {
     const claim = {
       owner: this.#owner,
       ttlMs,
-      busyDestinations: this.#busyDestinations(),
+      busyDestinations: [...this.#busyDestinations(), ...this.#destinationsElsewhere()],
       ...this.#clientBuckets(),
     };
     const ofOthers = passedOver.length > 0 && (await store.claimDelivery({ ...claim, passedOver }));
@@ -146,6 +148,12 @@ export class DeliveryRunner {
     const places = this.#claimed().map(({ destination }) => destination);
     const most = places.length < SECOND_DELIVERIES_BELOW ? MAX_IN_FLIGHT_PER_PLACE : 1;
     return repeated(places, most);
+  }
+
+  /** They are left to a process that can make them. */
+  #destinationsElsewhere(): string[] {
+    const names = this.#options.locationsElsewhere();
+    return names.map((location) => destinationOf({ location, s3: null }));
   }
 
   #claimed(): ClaimedDelivery[] {

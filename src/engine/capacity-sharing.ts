@@ -134,10 +134,7 @@ export class CapacitySharing {
     fleet.renewed(renewed);
     upstreams.setShares(shares);
     upstreams.setPeers(fleet.workers, { owner, nowMs: fleet.nowMs });
-    if (fleet.isHousekeeper) {
-      const own = report.isWorker ? [{ owner, ...report }] : [];
-      this.#disagreement.check([...own, ...fleet.workers]);
-    }
+    if (fleet.isHousekeeper) this.#disagreement.check([{ owner, ...report }, ...fleet.peers]);
   }
 
   #runOut(): void {

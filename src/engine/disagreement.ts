@@ -1,17 +1,21 @@
 /**
- * Warns when the replicas that run batches differ in their upstreams. A difference may be meant, such as models that
- * only some machines can reach. Most often a configuration was changed in one place only.
+ * Warns when the replicas that run batches differ in their upstreams, or any replicas in settings that are to be the same. A
+ * difference may be meant, such as models that only some machines can reach. Most often a configuration was changed in one
+ * place only.
  *
  * A change reaches the replicas one after the other. So a difference is reported when it is there in two checks in a row,
  * and once.
  */
 import type { Log } from "../telemetry/log.ts";
 import type { TargetReport } from "../upstream/upstream.ts";
+import type { CommonSettings } from "./replica-report.ts";
 
-/** A replica that runs batches. */
 export interface Configured {
   readonly owner: string;
+  readonly isWorker: boolean;
   readonly targets: readonly Pick<TargetReport, "name" | "settings" | "limit">[];
+  /** Older versions do not say. */
+  readonly common?: Pick<CommonSettings, "hashes">;
 }
 
 export class Disagreement {
@@ -24,15 +28,33 @@ export class Disagreement {
   }
 
   check(replicas: readonly Configured[]): void {
-    const upstreams = differences(replicas);
-    const seen = upstreams.join("; ");
+    const upstreams = differences(replicas.filter(({ isWorker }) => isWorker));
+    const settings = differingSettings(replicas);
+    const seen = [...upstreams, ...settings].join("; ");
     const isLasting = seen === this.#latest;
     this.#latest = seen;
     if (!isLasting || seen === this.#reported) return;
     this.#reported = seen;
-    if (upstreams.length === 0) this.#log.info({}, "replicas.agree");
-    else this.#log.warn({ upstreams }, "replicas.disagree");
+    if (seen === "") this.#log.info({}, "replicas.agree");
+    else this.#log.warn({ upstreams, settings }, "replicas.disagree");
   }
+}
+
+/** Describes each group of settings that is not the same at all replicas that have it, in one sentence. */
+export function differingSettings(replicas: readonly Omit<Configured, "targets">[]): string[] {
+  const hashesOf = ({ common }: (typeof replicas)[number]) => common?.hashes ?? {};
+  const groups = new Set(replicas.flatMap((replica) => Object.keys(hashesOf(replica))));
+  return [...groups].sort().flatMap((group) => {
+    const having = replicas.filter((replica) => hashesOf(replica)[group] !== undefined);
+    const byHash = Object.values(Object.groupBy(having, (each) => `${hashesOf(each)[group]}`));
+    const owners = byHash.map((same = []) =>
+      same
+        .map(({ owner }) => owner)
+        .sort()
+        .join(", "),
+    );
+    return owners.length < 2 ? [] : [`${group} differs: ${owners.sort().join(" / ")}`];
+  });
 }
 
 /** Describes each upstream that is not the same everywhere, in one sentence. */

@@ -5,7 +5,7 @@
  */
 import type { Clock } from "../clock.ts";
 import type { RenewedReplica } from "../store/replicas.ts";
-import { decodeReport, type ReplicaReport } from "./replica-report.ts";
+import { decodeReport, type ReplicaReport, type WebhookName } from "./replica-report.ts";
 
 /** Another replica. */
 export interface KnownPeer extends ReplicaReport {
@@ -52,6 +52,16 @@ export class Fleet {
   /** The other replicas that run batches. */
   get workers(): readonly KnownPeer[] {
     return this.#workers;
+  }
+
+  /** The names of the locations of the other replicas that run batches. */
+  get locations(): readonly string[] {
+    return this.#workers.flatMap(({ common }) => common?.locations ?? []);
+  }
+
+  /** The webhooks of the other replicas that run batches. */
+  get webhooks(): readonly WebhookName[] {
+    return this.#workers.flatMap(({ common }) => common?.webhooks ?? []);
   }
 
   /** Whether the housekeeping is the duty of this process. */

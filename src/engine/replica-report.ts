@@ -12,6 +12,22 @@ import type { ReportedWait } from "./storage-waits.ts";
 /** Grows with each change that an older version would misread. */
 const FORMAT = 1;
 
+/** What a replica is configured with that the others have to know. */
+export interface CommonSettings {
+  /** A hash of each group of settings that is to be the same at all replicas. */
+  readonly hashes: Readonly<Record<string, string>>;
+  /** The names of its locations. */
+  readonly locations: readonly string[];
+  /** Its webhooks, each for one project or for all. */
+  readonly webhooks: readonly WebhookName[];
+}
+
+export interface WebhookName {
+  readonly name: string;
+  /** The project whose batches it hears of; null where it is all of them. */
+  readonly project: string | null;
+}
+
 export interface ReplicaReport {
   /** Whether the replica runs batches. The upstreams of the others are for interactive requests only. */
   readonly isWorker: boolean;
@@ -30,6 +46,8 @@ export interface ReplicaReport {
    * versions do not say.
    */
   readonly reloadAskedAtMs?: number;
+  /** Older versions do not say. */
+  readonly common?: CommonSettings;
 }
 
 export const encodeReport = (report: ReplicaReport): string =>

@@ -51,6 +51,11 @@ export class Locations {
     return isOpen && (config.access === "read-write" || config.access === access) ? location : null;
   }
 
+  /** Whether the configuration in force has a location of this name, for any project. */
+  has(name: string): boolean {
+    return this.#entries.has(name);
+  }
+
   /**
    * Returns a location for removing what batchd itself has left there, also for projects that may not use it any more, and
    * one that the configuration has had since the start of the process. Null for the place means the one that has the name now.

@@ -167,7 +167,7 @@ export function newClientBuckets(config: Config, locations: Locations): ClientBu
 
 /** Makes what delivers results. Nothing runs yet. */
 export function newDeliveryRunner(parts: Omit<Parts, "deliveries" | "projects">): DeliveryRunner {
-  const { store, blobs, intents, locations, clientBuckets, clock, log, metrics } = parts;
+  const { store, blobs, intents, locations, clientBuckets, fleet, clock, log, metrics } = parts;
   const config = parts.configNow();
   return new DeliveryRunner({
     store,
@@ -178,6 +178,7 @@ export function newDeliveryRunner(parts: Omit<Parts, "deliveries" | "projects">)
     log,
     metrics,
     findLocation: (project, name) => locations.find(project, name, "write"),
+    locationsElsewhere: () => fleet.locations.filter((name) => !locations.has(name)),
     findLocationToClean: (name, placeId) => locations.findToClean(name, placeId),
     findInput: (batch) => store.findInput(batch),
     runRecord: (batch) => runRecordOf(batch, { store, costsFor: costsWith(parts) }),

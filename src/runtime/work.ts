@@ -25,6 +25,7 @@ import type { Metrics } from "../telemetry/metrics.ts";
 import { NO_TRACING, type Tracing } from "../telemetry/tracing.ts";
 import { openUpstreams } from "../upstream/upstreams.ts";
 import { Webhooks } from "../webhooks/webhooks.ts";
+import { describingSettings } from "./common-settings.ts";
 import { isShared, pollEveryMs } from "./storage/databases.ts";
 import { openStorage } from "./storage/storage.ts";
 import {
@@ -73,7 +74,7 @@ export async function openWork(options: RuntimeOptions, closers: Closers) {
   const prices = () => priceRules(configNow().prices);
   const pricing = new Pricing(prices);
   const engine = newEngine(parts, { role, closers, prices, pricing });
-  const sharing = await startSharing(parts, engine, { closers, pricing });
+  const sharing = await startSharing(parts, engine, { role, closers, pricing });
   const drainGraceMs = config.engine.drain_grace_seconds * 1000;
   const drain = () => {
     const drained = [engine.drain(drainGraceMs), parts.deliveries.drain(drainGraceMs)];
@@ -141,6 +142,7 @@ function openParts(
   const webhooks = new Webhooks({
     store,
     config: config.webhooks,
+    elsewhere: () => fleet.webhooks,
     // The time since an event counts by the store, and receivers refuse a date that is minutes off.
     clock: fleet.storeClock,
     log,
@@ -212,9 +214,14 @@ const SHARED_FORECAST_TOLERANCE = 0.01;
 async function startSharing(
   parts: Parts,
   engine: Engine,
-  { closers, pricing }: { readonly closers: Closers; readonly pricing: Pricing },
+  {
+    role,
+    closers,
+    pricing,
+  }: { readonly pricing: Pricing } & Pick<EngineSurroundings, "role" | "closers">,
 ): Promise<CapacitySharing> {
   const { owner, store, upstreams, fleet, projects, clock, log, configNow } = parts;
+  const settingsOf = describingSettings(role);
   const limitOf = (target: string) =>
     configNow().upstreams.find(({ name }) => name === target)?.max_concurrency ?? null;
   const sharing = new CapacitySharing({
@@ -229,7 +236,7 @@ async function startSharing(
       // Another project may have the name later, and no other replica is to learn of this one any more.
       upstreams.forgetProjects(projects.deleted);
       pricing.forgetProjects(projects.deleted);
-      return engine.view.report();
+      return { ...engine.view.report(), common: settingsOf(configNow()) };
     },
     mayKeepHouse: () => !engine.isDraining,
     // No other process takes leases of SQLite over. A locked database must not stop requests that do not need it.

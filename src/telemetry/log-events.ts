@@ -63,7 +63,7 @@ export const LOG_EVENTS = {
       "An open page of the web page could not be brought up to date; it is tried again.",
     "proxy.broken": "The answer to an interactive request broke off.",
     "replicas.disagree":
-      "Servers on one database have different upstreams, named in `upstreams`. Lines go only to servers that serve their models.",
+      "Servers on one database have different upstreams, named in `upstreams`, or other settings that are to be the same, named in `settings`. Lines go only to servers that serve their models.",
     "route.unserved": "Lines wait for a model that no upstream serves any more.",
     "server.cut_off":
       "The server ended before everything was closed, as the database or the bucket did not answer; what was under way is taken up as after a kill.",
@@ -106,7 +106,7 @@ export const LOG_EVENTS = {
     "key.revoked": "An operator revoked a key.",
     "orphan.removed":
       "A blob that no row names, and that none can name any more, was removed; a crash had left it.",
-    "replicas.agree": "Servers on one database have the same upstreams again.",
+    "replicas.agree": "Servers on one database have the same upstreams and settings again.",
     "server.started": "Requests are accepted from now on.",
     "server.stopped": "Everything is closed.",
     "server.stopping": "A signal asked the server to end.",

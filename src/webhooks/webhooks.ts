@@ -40,9 +40,17 @@ const RETRY_FOR_MS = 72 * 3_600_000;
 
 const NOT_CONFIGURED = "no webhook of this name is configured for the project";
 
+/** The endpoint of another process, for one project or for all. */
+export interface NamedEndpoint {
+  readonly name: string;
+  readonly project: string | null;
+}
+
 export interface WebhooksOptions {
   readonly store: WebhookDeliveryStore;
   readonly config: WebhooksConfig;
+  /** Returns the endpoints of the other processes. */
+  readonly elsewhere: () => readonly NamedEndpoint[];
   readonly clock: Clock;
   readonly log: Log;
   readonly metrics: Metrics;
@@ -81,13 +89,18 @@ export class Webhooks {
 
   /**
    * Returns the announcements for the commit that makes the batch final. Only that commit knows the ending. So an
-   * endpoint that did not ask for this ending is removed later, when its delivery is due.
+   * endpoint that did not ask for this ending is removed later, when its delivery is due. Endpoints that only other processes
+   * have learn of it as well, whichever process ends the batch.
    */
   announcementsFor(batch: Batch): Announcement[] {
     const eventId = `evt_${randomHexId()}`;
-    return this.#config.endpoints
-      .filter((endpoint) => isFor(endpoint, batch))
-      .map(({ name }) => ({ webhookId: `wh_${randomHexId()}`, eventId, webhook: name }));
+    const endpoints = [...this.#config.endpoints, ...this.#options.elsewhere()];
+    const names = endpoints.filter((each) => isFor(each, batch)).map(({ name }) => name);
+    return [...new Set(names)].map((webhook) => ({
+      webhookId: `wh_${randomHexId()}`,
+      eventId,
+      webhook,
+    }));
   }
 
   start(): void {
@@ -126,6 +139,7 @@ export class Webhooks {
     // Webhooks that have none in flight come first.
     for (const { webhook, leasedCount } of await this.#options.store.listDueWebhooks()) {
       if (leasedCount >= maxLeased) return false;
+      if (this.#isElsewhere(webhook)) continue;
       const delivery = await this.#claim(webhook, maxLeased);
       if (delivery === null) continue;
       const run = this.#run(delivery).then(() => {
@@ -136,6 +150,12 @@ export class Webhooks {
       return true;
     }
     return false;
+  }
+
+  /** Whether only other processes have the endpoint. They are to deliver its events. */
+  #isElsewhere(webhook: string): boolean {
+    const isNamed = ({ name }: { readonly name: string }) => name === webhook;
+    return !this.#config.endpoints.some(isNamed) && this.#options.elsewhere().some(isNamed);
   }
 
   /** Many events of one project must not hold up those of others, so projects take turns. */
@@ -227,8 +247,10 @@ export class Webhooks {
 const typeOf = ({ status }: WebhookDelivery) => `batch.${status}` as EventType;
 
 /** An endpoint may have been given to another project since its events were announced. */
-const isFor = ({ project }: WebhookConfig, of: { readonly project: string }): boolean =>
-  project === undefined || project === of.project;
+const isFor = (
+  { project }: Pick<WebhookConfig, "project"> | NamedEndpoint,
+  of: { readonly project: string },
+): boolean => (project ?? null) === null || project === of.project;
 
 const wants = ({ events }: WebhookConfig, delivery: WebhookDelivery): boolean =>
   events?.includes(typeOf(delivery)) ?? true;

@@ -1,13 +1,16 @@
 /** Workers with different upstreams on one PostgreSQL, each a process. */
+import { readdirSync } from "node:fs";
 import { describe, expect, test } from "vitest";
-import { Disagreement, differences } from "../../src/engine/disagreement.ts";
+import { Disagreement, differences, differingSettings } from "../../src/engine/disagreement.ts";
 import { submitLines } from "../support/batches.ts";
 import { Events } from "../support/events.ts";
 import { Fleet, type Member } from "../support/fleet.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
+import { startReceiver } from "../support/receiver.ts";
 import { chatLine } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 
 const postgres = forAllTests(await sharePostgres("workers with different upstreams"));
 
@@ -29,6 +32,7 @@ const modelsAt = async ({ openai }: Member) =>
 describe("replicas", () => {
   const at = (owner: string, ...targets: string[]) => ({
     owner,
+    isWorker: true,
     targets: targets.map((each) => {
       const [name = "", settings = "", limit] = each.split(/[=<]/);
       return { name, settings, ...(limit !== undefined && { limit: Number(limit) }) };
@@ -49,6 +53,20 @@ describe("replicas", () => {
     expect(differences([at("one", "gpu=1<8"), at("two", "gpu=1")])).toEqual([]);
   });
 
+  test("differ in settings that are to be the same, with those named that agree", () => {
+    const having = (owner: string, hashes?: Record<string, string>) => ({
+      owner,
+      isWorker: true,
+      ...(hashes !== undefined && { common: { hashes } }),
+    });
+    const [one, two] = [{ prices: "1", auth: "1" }, { prices: "2" }];
+    expect(differingSettings([having("a", one), having("b", one)])).toEqual([]);
+    // A worker asks for no keys, and an older version does not say what it has.
+    expect(
+      differingSettings([having("d", two), having("a", one), having("c"), having("b", one)]),
+    ).toEqual(["prices differs: a, b / d"]);
+  });
+
   test("are reported once, when they differ in two looks in a row, and when they agree again", () => {
     const events = new Events();
     const disagreement = new Disagreement(events.log);
@@ -58,6 +76,42 @@ describe("replicas", () => {
       disagreement.check(look);
     }
     expect(events.all.map(({ event }) => event)).toEqual(["replicas.disagree", "replicas.agree"]);
+  });
+});
+
+describe.skipIf(postgres === null)("workers with different places to tell", () => {
+  test("leave the events and the results of a batch to the one that knows the place, and a warning names what differs", async () => {
+    await using receiver = await startReceiver();
+    using share = temporaryFolder("batchd-share-");
+    const secret = "a secret of the receiver";
+    const places = {
+      webhooks: {
+        endpoints: [{ name: "results", url: receiver.url, secret }],
+        allow_private_hosts: ["127.0.0.1"],
+      },
+      locations: [{ name: "share", kind: "folder", path: share.path, access: "write" }],
+    };
+    await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });
+    const api = await fleet.api({ config: { locations: places.locations } });
+    const upstream = await fleet.upstream();
+    const knowing = await fleet.worker({ upstream, config: places });
+    const others = [await fleet.worker({ upstream }), await fleet.worker({ upstream })];
+    await api.batchd.loggedLike(
+      /"settings":\["locations differs: .* \/ .*","webhooks differs: .* \/ .*"\].*replicas\.disagree/,
+    );
+
+    const x_batchd = { deliver: [{ location: "share" }] };
+    const ids: string[] = [];
+    for (let n = 1; n <= 10; n++) {
+      ids.push((await submitLines(api.openai, linesFor("small"), { x_batchd })).id);
+    }
+    await receiver.reached(ids.length);
+    const told = receiver.seen.map(({ body }) => JSON.parse(body).data.id as string);
+    expect(told.toSorted()).toEqual(ids.toSorted());
+    await expect.poll(() => readdirSync(share.path).toSorted()).toEqual(ids.toSorted());
+    for (const { batchd } of [knowing, ...others]) {
+      expect((await batchd.kill("SIGTERM")).stderr).not.toContain("attempt_failed");
+    }
   });
 });
 

@@ -36,6 +36,8 @@ export interface MemberPlace {
   /** Another address of the database of the fleet, such as one behind a pooler. */
   readonly databaseUrl?: string;
   readonly env?: Readonly<Record<string, string>>;
+  /** The settings of this member alone. */
+  readonly config?: Record<string, unknown>;
 }
 
 export interface WorkerOptions extends MemberPlace {
@@ -88,7 +90,10 @@ export class Fleet implements AsyncDisposable {
     };
     const engine = { lease_seconds: LEASE_SECONDS };
     // JSON is YAML too.
-    writeFileSync(path, JSON.stringify({ ...places, upstreams, engine, ...config }));
+    writeFileSync(
+      path,
+      JSON.stringify({ ...places, upstreams, engine, ...config, ...place.config }),
+    );
     const batchd = new BatchdProcess(["serve", "--role", role, "--config", path], {
       BATCHD_DATABASE_URL: place.databaseUrl ?? databaseUrl,
       ...place.env,
