@@ -173,6 +173,21 @@ test("while the folder of files is away, a client is asked to wait, not told tha
   expect(await statuses()).toEqual([200, 200]);
 });
 
+test("a client and the log are told of a file whose content the storage has lost", async () => {
+  await using service = await startTestService();
+  const id = await service.upload(chatLines(1));
+  rmSync(join(service.dataDir, "blobs", "files", id));
+  const answer = await fetch(`${service.url}/v1/files/${id}/content`);
+  const message = `The content of the file ${id} is missing in the storage of this server.`;
+  expect([answer.status, await answer.json()]).toMatchObject([404, { error: { message } }]);
+  await service.events.reached("file.lost", { level: "error", file: id });
+
+  const deleted = await service.upload(chatLines(1));
+  await service.openai.files.delete(deleted);
+  expect((await fetch(`${service.url}/v1/files/${deleted}/content`)).status).toBe(404);
+  expect(service.events.count("file.lost")).toBe(1);
+});
+
 /** A failure of their own would end the batches before: five are too many. */
 const ROUNDS = 7;
 

@@ -188,9 +188,19 @@ export class Files {
       // The storage is behind, or the file was deleted after its row was read.
       if (await this.#isExpected(file))
         throw new BlobsUnavailable(cause.message, { cause, isRefusal: false });
-      throw noSuchFile(file.id, "id", cause);
+      throw await this.#lostOrDeleted(file, cause);
     }
     return content;
+  }
+
+  /** A file whose row is still there has lost its content. Its client needs another file, and its operator a backup. */
+  async #lostOrDeleted(file: StoredFile, cause: BlobNotFound): Promise<PublicError> {
+    const { store, log } = this.#deps;
+    const { id, project, blobKey: blob } = file;
+    if ((await store.findFile(file)) === null) return noSuchFile(id, "id", cause);
+    log.error({ file: id, project, blob }, "file.lost");
+    const message = `The content of the file ${id} is missing in the storage of this server.`;
+    return new PublicError("not_found", message, { param: "id", cause });
   }
 
   /** Whether the storage may find a file later that it does not find now. */

@@ -16,6 +16,8 @@ export const LOG_EVENTS = {
       "Results were not delivered: the place refused them, or did not take them in a day.",
     "delivery.not_recorded":
       "What became of a delivery could not be written; it is tried again and finds what is there.",
+    "file.lost":
+      "A client asked for a file that is listed, and its content is gone, as after a disk was damaged or older files were restored.",
     "input.unreadable": "The content of an input file is gone or damaged; its batch fails.",
     "journal.damaged":
       "Answers that were durable cannot be read any more: the disk is damaged. Those of the batch itself are asked for again while there is time.",

@@ -192,7 +192,9 @@ describe("a download", () => {
     const response = await api.fetch(`/v1/files/${gone}/content`);
     expect(response.status).toBe(404);
     expect(await response.json()).toMatchObject({
-      error: { message: `No such File object: ${gone}` },
+      error: {
+        message: `The content of the file ${gone} is missing in the storage of this server.`,
+      },
     });
   });
 });
