@@ -84,8 +84,10 @@ const newsOf = (batch: ShownBatch, why: string | null): string =>
   `${printable(batch.id)} ${statusText(batch, process.stderr)}${why === null ? "" : `, ${printable(why)}`}`;
 
 /** The cursor shown and lines wrapped, as a shell wants them, and neither, as the library has them. */
-const SHELL_TERMINAL = "\u001b[?25h\u001b[?7h";
-const BAR_TERMINAL = "\u001b[?25l\u001b[?7l";
+const WRAPPED = "\u001b[?7h";
+const NOT_WRAPPED = "\u001b[?7l";
+const SHELL_TERMINAL = `\u001b[?25h${WRAPPED}`;
+const BAR_TERMINAL = `\u001b[?25l${NOT_WRAPPED}`;
 
 /**
  * Draws nothing in the background, and nothing while a terminal is stopped (Ctrl-S), as the frames would pile up in memory.
@@ -191,10 +193,10 @@ class BarView implements View {
     return this.#bars;
   }
 
-  /** Writes a line above the bar. */
+  /** Writes a line above the bar. It has the reason of a wait at its end, so it goes on in the next row where it is long. */
   #log(line: string): void {
     if (this.#bars === null || !isInForeground()) note(line);
-    else this.#bars.log(`${line}\n`);
+    else this.#bars.log(`${WRAPPED}${line}${NOT_WRAPPED}\n`);
   }
 }
 

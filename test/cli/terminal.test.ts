@@ -74,6 +74,16 @@ test("a narrow terminal shows the whole text beside a shorter bar", async () => 
   expect(session.screen).toMatch(/^█{4,16} 100% {2}10\/10 {2}1 failed {2}[\d.]+ USD$/m);
 });
 
+test("a line above the bar goes on in the next row of a narrow terminal", async () => {
+  upstream.hold();
+  const { id } = await service.submit(chatLines(10));
+  const session = new TerminalSession(["watch", id], { BATCHD_URL: service.url }, 40);
+  await session.shows(/░ 0% {2}0\/10/);
+  upstream.release();
+  expect(await session.exitCode).toBe(0);
+  expect(session.screen.split("\n")).toContain(`${id} completed`);
+});
+
 test("a terminal that does not say its width shows the whole bar", async () => {
   const { id } = await service.run(chatLines(10));
   const shell = ["sh", "-c", 'stty cols 0 && exec "$@"', "sh", process.execPath, MAIN] as const;
