@@ -30,14 +30,39 @@ export function sayJson(value: unknown): void {
 /** A longer cell makes its own row wider, and not all others. The longest ids, those of deliveries, have 41 characters. */
 const MAX_COLUMN_WIDTH = 48;
 
-/** Writes rows in columns. The last column may have any text, because nothing stands behind it. */
+/** Where a row that is too wide for the terminal goes on. */
+const INDENT = 2;
+
+/**
+ * Writes rows in columns. The last column may have any text, because nothing stands behind it. In a terminal that is too narrow
+ * for a row, the columns that have no room stand below the others, as the terminal would break the row within a word.
+ */
 export function sayTable(head: readonly string[], rows: readonly (readonly string[])[]): void {
   const all = [head, ...rows].map((row) => row.map(printable));
   const widthOf = (cell = "") => (cell.length > MAX_COLUMN_WIDTH ? 0 : cell.length);
   const widths = head.map((_, i) => Math.max(...all.map((row) => widthOf(row[i]))));
+  const last = Math.max(...all.map((row) => row.at(-1)?.length ?? 0));
+  const starts = startsOfLines(widths.with(-1, last));
   for (const [at, row] of all.entries()) {
-    const line = row.map((cell, i) => (i === row.length - 1 ? cell : cell.padEnd(widths[i] ?? 0)));
-    const text = line.join("  ").trimEnd();
-    say(at === 0 ? styled("bold", text) : text);
+    for (const [i, start] of starts.entries()) {
+      const end = starts[i + 1] ?? row.length;
+      const cells = row.slice(start, end).map((cell, j) => cell.padEnd(widths[start + j] ?? 0));
+      const text = `${i === 0 ? "" : " ".repeat(INDENT)}${cells.join("  ")}`.trimEnd();
+      say(at === 0 ? styled("bold", text) : text);
+    }
   }
+}
+
+/** Returns the columns that begin a line, so that no line is wider than the terminal where that can be. */
+function startsOfLines(widths: readonly number[]): number[] {
+  const room = process.stdout.columns || Number.POSITIVE_INFINITY;
+  const starts = [0];
+  let used = -2;
+  for (const [i, width] of widths.entries()) {
+    used += 2 + width;
+    if (used <= room || i === starts.at(-1)) continue;
+    starts.push(i);
+    used = INDENT + width;
+  }
+  return starts;
 }

@@ -84,6 +84,28 @@ test("a line above the bar goes on in the next row of a narrow terminal", async 
   expect(session.screen.split("\n")).toContain(`${id} completed`);
 });
 
+test("a table breaks its rows between two cells where the terminal is too narrow", async () => {
+  const { id } = await service.run(chatLines(1));
+  const listed = async (cols: number) => {
+    const session = new TerminalSession(
+      ["list", "--limit", "1"],
+      { BATCHD_URL: service.url },
+      cols,
+    );
+    expect(await session.exitCode).toBe(0);
+    return session.screen.split("\n").map((line) => line.replace(/[-\d]{10} [:\d]{8}/, "DATE"));
+  };
+  expect(await listed(100)).toHaveLength(2);
+  expect(await listed(80)).toEqual([
+    expect.stringMatching(/^ID {38}STATUS {5}CREATED$/),
+    "  PROGRESS     MODEL",
+    `${id}  completed  DATE UTC`,
+    "  1 of 1 line  test-model",
+  ]);
+  const rows = await listed(40);
+  expect(rows.slice(3)).toEqual([id, "  completed  DATE UTC", "  1 of 1 line  test-model"]);
+});
+
 test("a terminal that does not say its width shows the whole bar", async () => {
   const { id } = await service.run(chatLines(10));
   const shell = ["sh", "-c", 'stty cols 0 && exec "$@"', "sh", process.execPath, MAIN] as const;
