@@ -9,12 +9,20 @@ export const withServer = (command: Command): Command =>
 export const withJson = (command: Command, text = "print JSON, for other programs"): Command =>
   command.option("--json", text);
 
+/** Adds `--format`, which the ending of `--output` decides when it is left out: a table is what `answers.csv` promises. */
 export const withFormat = (command: Command): Command =>
-  command.addOption(
-    new Option("--format <format>", "of the results: JSON lines as they are, or a table")
-      .choices(RESULT_FORMATS)
-      .default("jsonl"),
-  );
+  command
+    .addOption(
+      new Option("--format <format>", "of the results: JSON lines as they are, or a table")
+        .choices(RESULT_FORMATS)
+        .default("jsonl", "by the ending of --output, else jsonl"),
+    )
+    .hook("preAction", () => {
+      const { output = "" } = command.opts<{ output?: string }>();
+      const ending = /\.(csv|parquet)$/i.exec(output)?.[1]?.toLowerCase();
+      if (ending === undefined || command.getOptionValueSource("format") !== "default") return;
+      command.setOptionValueWithSource("format", ending, "implied");
+    });
 
 /** Refuses what is no id, such as an empty variable of a script: without an id, the request would be one for the list. */
 export function id(text: string): string {

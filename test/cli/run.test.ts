@@ -323,3 +323,21 @@ test("pipes on both sides carry lines in and answers out, and nothing else", asy
       .map((row) => row.split(",")[0]),
   ).toEqual(['"custom_id"', '"line-1"', '"line-2"', '"line-3"']);
 });
+
+test("an output that ends as a table is one, unless --format says otherwise", async () => {
+  const { input } = given("table", [...chatLines(2), chatLine("bad", "[[status 400]]")]);
+  const written = async (name: string, ...more: readonly string[]) => {
+    const output = join(folder, name);
+    const { code } = await new BatchdProcess(argsOf(input, output, ...more), ENV).exited();
+    expect(code).toBe(3);
+    return [name, name.replace(".", ".errors.")].map((file) =>
+      readFileSync(join(folder, file), "latin1"),
+    );
+  };
+  const csv = expect.stringMatching(/^"custom_id",/);
+  const parquet = expect.stringMatching(/^PAR1/);
+  const jsonl = expect.stringMatching(/^\{"id":/);
+  expect(await written("table.csv")).toEqual([csv, csv]);
+  expect(await written("table.parquet")).toEqual([parquet, parquet]);
+  expect(await written("lines.csv", "--format", "jsonl")).toEqual([jsonl, jsonl]);
+});
