@@ -1,12 +1,15 @@
 /** A delivery of results that a disk has damaged, or that are away: no place ever gets a part of them. */
 import { readdirSync, readFileSync, renameSync, truncateSync } from "node:fs";
+import { createServer } from "node:http";
 import { join } from "node:path";
+import { buffer } from "node:stream/consumers";
 import { describe, expect, test } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { openStorage } from "../../src/runtime/storage/storage.ts";
 import { StoreUnavailable } from "../../src/store/failures.ts";
 import type { Store } from "../../src/store/store.ts";
 import { FakeClock } from "../support/fake-clock.ts";
+import { listening } from "../support/listening.ts";
 import { startS3Proxy } from "../support/s3-proxy.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines, startTestService } from "../support/service.ts";
@@ -55,6 +58,54 @@ test.each(["jsonl", "csv"])(
     expect(readdirSync(share.path)).toEqual([id]);
   },
 );
+
+/** A bucket that takes objects, confirms none of them by a checksum, and shows none while it is `behind`. */
+async function startBucketBehind() {
+  const stored = new Map<string, Buffer>();
+  const state = { isBehind: true };
+  const server = createServer(async (asked, answer) => {
+    const key = new URL(asked.url ?? "", "http://localhost").pathname;
+    const tag = { etag: '"tag"' };
+    const bytes = await buffer(asked);
+    if (asked.method === "PUT") {
+      stored.set(key, bytes);
+      answer.writeHead(200, tag).end();
+      return;
+    }
+    const found = state.isBehind || asked.method === "HEAD" ? undefined : stored.get(key);
+    if (found === undefined) answer.writeHead(404).end();
+    else answer.writeHead(200, { ...tag, "content-length": found.length }).end(found);
+  });
+  return { stored, state, endpoint: `http://127.0.0.1:${await listening(server)}` };
+}
+
+test("results that a bucket has taken and does not show yet are delivered once it does", async () => {
+  const bucket = await startBucketBehind();
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  const place = { bucket: "b", region: "r", endpoint: bucket.endpoint, force_path_style: true };
+  const keys = { access_key_id: "any", secret_access_key: "any-other" };
+  const lake = { name: "lake", kind: "s3", access: "write", ...place, ...keys };
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    clock,
+    config: { locations: [lake] },
+  });
+  const { id } = await service.run(chatLines(1));
+  const path = `/batches/${id}/deliveries`;
+  const body = { location: "lake" };
+  const { id: delivery } = (await service.openai.post(path, { body })) as DeliveryObject;
+  const tries = ["delivery.given_up", "delivery.attempt_failed"] as const;
+  await Promise.race(tries.map((end) => service.events.reached(end, { delivery })));
+  expect(await service.openai.get(`${path}/${delivery}`)).toMatchObject({
+    status: "pending",
+    error: { message: "output.jsonl was stored, and the server does not find it" },
+  });
+  bucket.state.isBehind = false;
+  clock.advance(60_000);
+  await service.events.reached("delivery.delivered", { delivery });
+  expect([...bucket.stored.keys()]).toEqual([`/b/${id}/output.jsonl`, `/b/${id}/run.json`]);
+});
 
 describe.skipIf(!hasS3Server())("in a bucket", () => {
   test.each(["jsonl", "csv"])(

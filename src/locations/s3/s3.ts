@@ -187,12 +187,16 @@ export class S3Location implements Location {
     return metadata[MADE_BY] === target.object.Metadata?.[MADE_BY] ? "same" : "of_other";
   }
 
-  /** Reads the object again. */
+  /** Reads the object again. One that was just written may not show yet. */
   #holds(target: Target, file: ParcelFile, signal: AbortSignal): Promise<boolean> {
     const { clock } = this.#options;
     return inTime({ clock, signal, bytes: file.bytes }, (limited) =>
       this.#isSame(target, file, limited),
-    );
+    ).catch((error: unknown) => {
+      if (!(error instanceof Error && isMissing(error.cause))) throw error;
+      const words = `${file.name} was stored, and the server does not find it`;
+      throw new LocationError("unavailable", words, { cause: error });
+    });
   }
 
   async #isSame(target: Target, file: ParcelFile, signal: AbortSignal): Promise<boolean> {
