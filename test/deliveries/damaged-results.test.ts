@@ -1,6 +1,6 @@
 /** A delivery of results that a disk has damaged, or that are away: no place ever gets a part of them. */
 import { readdirSync, readFileSync, renameSync, truncateSync } from "node:fs";
-import { createServer } from "node:http";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { describe, expect, test } from "vitest";
@@ -63,7 +63,7 @@ test.each(["jsonl", "csv"])(
 async function startBucketBehind() {
   const stored = new Map<string, Buffer>();
   const state = { isBehind: true };
-  const server = createServer(async (asked, answer) => {
+  const respond = async (asked: IncomingMessage, answer: ServerResponse): Promise<void> => {
     const key = new URL(asked.url ?? "", "http://localhost").pathname;
     const tag = { etag: '"tag"' };
     const bytes = await buffer(asked);
@@ -75,7 +75,8 @@ async function startBucketBehind() {
     const found = state.isBehind || asked.method === "HEAD" ? undefined : stored.get(key);
     if (found === undefined) answer.writeHead(404).end();
     else answer.writeHead(200, { ...tag, "content-length": found.length }).end(found);
-  });
+  };
+  const server = createServer((asked, answer) => void respond(asked, answer));
   return { stored, state, endpoint: `http://127.0.0.1:${await listening(server)}` };
 }
 
