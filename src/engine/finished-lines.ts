@@ -16,6 +16,7 @@ import {
 } from "../batch/finished-line.ts";
 import { isFinal } from "../batch/status.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
+import { timeForMore } from "../resources/time-slice.ts";
 import type { Store } from "../store/store.ts";
 import type { Row, RowPlace } from "./chunk-records.ts";
 import { JournalOver, type JournalWindow, journalWindows } from "./journal-windows.ts";
@@ -53,6 +54,9 @@ export async function* passedLines(
   for await (const { number, row } of placed) {
     const placeNow = () => placeInFile(batch, { kind: query.kind, number }, deps);
     const passed = Buffer.isBuffer(row) ? row : piecesOf(row, placeNow, deps.blobs);
+    // To send a short row costs more than to find it.
+    const pause = timeForMore();
+    if (pause !== null) await pause;
     yield { number, bytes: rowBytes(row), row: passed };
   }
 }
