@@ -40,6 +40,8 @@ import type {
 
 /** The number of listed models that other replicas learn of. */
 const MAX_REPORTED_MODELS = 200;
+/** Every replica writes its report, and reads all others, every three seconds. A server may list names of any length. */
+const MAX_REPORTED_NAMES_BYTES = 32 * 1024;
 const INTERRUPTED: Attempted = { outcome: { kind: "interrupted" }, hints: null };
 
 export interface TargetOptions extends CapacityOptions, ConnectionOptions, TargetTelemetryOptions {}
@@ -132,7 +134,7 @@ export class Target {
       maxConcurrency,
       lanes: this.#lanes,
       schedule,
-      listed: this.servesAnyModel ? this.models.latestIds.slice(0, MAX_REPORTED_MODELS) : [],
+      listed: this.servesAnyModel ? reportedNames(this.models.latestIds) : [],
       settings: hashOf(this.#config),
       opensInMs: Number.isFinite(opensInMs) ? opensInMs : null,
       unavailability: this.#unavailability(null),
@@ -287,6 +289,15 @@ export class Target {
     if (isHeld && outcome.kind === "refused") this.#log.noteHeld(outcome);
     this.capacity.settle(slot, startedAtMs, attempted);
   }
+}
+
+/** Returns the first names, as many as a report has room for. */
+function reportedNames(names: readonly string[]): string[] {
+  let bytes = 0;
+  return names.slice(0, MAX_REPORTED_MODELS).filter((name) => {
+    bytes += Buffer.byteLength(name);
+    return bytes <= MAX_REPORTED_NAMES_BYTES;
+  });
 }
 
 /** Leaves out secrets, and what a machine may have less of: connections. */
