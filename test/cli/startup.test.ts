@@ -11,7 +11,7 @@ import { version } from "../../src/version.ts";
 import { runCommand } from "../support/command.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { listening } from "../support/listening.ts";
-import { BatchdProcess } from "../support/process.ts";
+import { BatchdProcess, SOURCES } from "../support/process.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
 const dir = forAllTests(temporaryFolder("batchd-startup-")).path;
@@ -174,6 +174,20 @@ test("a start that goes well says in one line of the log what it starts", async 
     { version, url, data_dir: data, upstreams: ["gpu http://gpu:8000"], keys: 1 },
   ]);
   expect(stderr).not.toMatch(/sk-very|ann:pw/);
+});
+
+test("a SIGHUP does not end a server that is still loading its code", async () => {
+  const hook = `import { registerHooks } from "node:module";
+    registerHooks({
+      resolve(name, context, next) {
+        if (name.endsWith("/cli.ts")) process.kill(process.pid, "SIGHUP");
+        return next(name, context);
+      },
+    });`;
+  const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(hook)}`;
+  const args = ["serve", "--port", "0", "--data-dir", join(dir, "hung-up")];
+  await using server = new BatchdProcess(args, { NODE_OPTIONS }, SOURCES);
+  await server.listening();
 });
 
 test("a start that waits for a silent bucket ends at SIGTERM, and the next one goes well", async () => {
