@@ -1,10 +1,12 @@
 /** A delivery to a disk without room for it waits until there is room. Its batch does not notice. */
 import { spawnSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync, rmSync, statfsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { TestRepository } from "../support/git-repository.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -16,6 +18,15 @@ const share = join(folder, "share");
 const disk = forAllTests(mountSmallDisk(share, 2 * MIB));
 const dataDir = join(folder, "data");
 const ownDisk = forAllTests(mountSmallDisk(dataDir, 32 * MIB));
+
+/** Names that hardly compress, and that git has to fetch with the base branch. */
+const manyNames = (count: number) =>
+  Object.fromEntries(
+    Array.from({ length: count }, (_, i) => [
+      `${i % 256}/${randomBytes(150).toString("base64url")}`,
+      "",
+    ]),
+  );
 
 describe.skipIf(disk === null)("on a small disk", () => {
   test("results that do not fit are delivered, once, when there is room for them", async () => {
@@ -76,6 +87,37 @@ describe.skipIf(disk === null)("on a small disk", () => {
       rmSync(filler);
       await service.events.reached("delivery.delivered", { delivery: made.id });
       expect(readdirSync(join(place, id)).toSorted()).toEqual(["output.csv", "run.json"]);
+    },
+  );
+
+  test.skipIf(ownDisk === null)(
+    "a repository whose fetch would fill the server's own disk waits, and leaves room for all else",
+    async () => {
+      using repository = new TestRepository();
+      repository.commit(manyNames(80_000));
+      await using upstream = await startUpstream();
+      const evals = { name: "evals", kind: "git", repository: repository.path, access: "write" };
+      await using service = await startTestService({
+        dataDir,
+        upstreamUrl: upstream.url,
+        config: { locations: [evals] },
+      });
+      const { id } = await service.run(chatLines(1));
+      const path = `/batches/${id}/deliveries`;
+      const made = (await service.openai.post(path, {
+        body: { location: "evals" },
+      })) as DeliveryObject;
+      const tries = ["delivery.attempt_failed", "delivery.delivered"] as const;
+      await Promise.race(tries.map((end) => service.events.reached(end, { delivery: made.id })));
+      const message = "the repository sends more than there is room for on the disk of the server";
+      expect(await service.openai.get(`${path}/${made.id}`)).toMatchObject({
+        status: "pending",
+        error: { code: "unavailable", message },
+      });
+      expect(readdirSync(join(dataDir, "locations"))).toEqual([]);
+      spawnSync("mount", ["-o", `remount,size=${128 * MIB}`, dataDir]);
+      await service.events.reached("delivery.delivered", { delivery: made.id });
+      expect(repository.branches).toEqual([`batch/${id}`, "main"]);
     },
   );
 });

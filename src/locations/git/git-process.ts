@@ -18,8 +18,6 @@ const MAX_MEMORY_KIB = 1024 * 1024;
 const LIMITED = `ulimit -d ${MAX_MEMORY_KIB} 2>/dev/null; exec git "$@"`;
 /** The unit in which a shell limits the size of files. */
 const BLOCK_BYTES = 512;
-/** What git says of a helper that has written beyond the limit. */
-const TOO_LARGE = /died of signal 25|File too large/;
 /** The code of a shell that does not find the program. */
 const NOT_FOUND = 127;
 const NOT_STARTED = "git could not be started: no folder of the PATH has it";
@@ -179,10 +177,6 @@ const limitOf = (maxFileBytes = Number.POSITIVE_INFINITY): string =>
   maxFileBytes === Number.POSITIVE_INFINITY
     ? ""
     : `ulimit -f ${Math.ceil(maxFileBytes / BLOCK_BYTES)} 2>/dev/null; `;
-
-/** Whether git was ended at a limit for the size of its files. */
-export const isTooLarge = (error: unknown): boolean =>
-  error instanceof GitFailed && TOO_LARGE.test(error.complaint);
 
 type Source = NonNullable<GitRun["feed"]>;
 

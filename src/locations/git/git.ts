@@ -20,8 +20,8 @@ import {
 } from "../location.ts";
 import type { LocationPath } from "../location-path.ts";
 import { gitError } from "./git-error.ts";
-import { type Git, isTooLarge } from "./git-process.ts";
-import { Repository, type RepositoryAddress } from "./repository.ts";
+import type { Git } from "./git-process.ts";
+import { Repository, type RepositoryAddress, TooLarge } from "./repository.ts";
 import type { WorkFolders } from "./work-folders.ts";
 
 export interface GitSettings {
@@ -76,7 +76,7 @@ export class GitLocation implements Location {
       return { bytes, revision: base, content, [Symbol.asyncDispose]: close };
     } catch (error) {
       await close();
-      if (isTooLarge(error)) {
+      if (error instanceof TooLarge) {
         const words = `${path} in ${this.name} has more than the ${maxBytes} bytes that are taken`;
         throw new LocationError("refused", words);
       }

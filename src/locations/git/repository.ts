@@ -2,10 +2,10 @@
  * The view of one call on a remote repository: a bare repository in a private folder, with the heads of some branches and
  * their trees. The contents of files are left out where the other side can do that.
  */
-import { readFile } from "node:fs/promises";
+import { readdir, readFile, stat, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import type { Writable } from "node:stream";
-import { checkedBytes, type ParcelFile } from "../location.ts";
+import { checkedBytes, LocationError, type ParcelFile } from "../location.ts";
 import { type Git, GitFailed, writePiece } from "./git-process.ts";
 
 export interface RepositoryAddress {
@@ -49,6 +49,13 @@ const SHA256_DIGITS = 64;
 /** What a pack may have beside the content of a file: compression makes random bytes a little longer. */
 const PACK_SHARE = 0.01;
 const PACK_BYTES = 64 * 1024;
+/** What a fetch may take of the room that is free. Two deliveries to a place may fetch at once, and the rest is for all else. */
+const ROOM_SHARE = 0.25;
+
+/** What was to be fetched has more bytes than allowed. */
+export class TooLarge extends Error {
+  override readonly name = "TooLarge";
+}
 
 export class Repository {
   readonly #git: Git;
@@ -100,10 +107,10 @@ export class Repository {
     return { mode, type, id };
   }
 
-  /** Fetches the content, of which git does not know the size before, up to so many bytes. */
+  /** Fetches the content, of which git does not know the size before. Throws {@link TooLarge} beyond so many bytes. */
   async sizeOf(blob: string, maxBytes = Number.POSITIVE_INFINITY): Promise<number> {
-    const maxFileBytes = maxBytes + maxBytes * PACK_SHARE + PACK_BYTES;
-    return Number(await this.#git.run({ ...this.#given(["cat-file", "-s", blob]), maxFileBytes }));
+    const maxPackBytes = maxBytes + maxBytes * PACK_SHARE + PACK_BYTES;
+    return Number(await this.#runWithin(maxPackBytes, ["cat-file", "-s", blob]));
   }
 
   contentOf(blob: string): AsyncIterable<Buffer> {
@@ -179,10 +186,32 @@ export class Repository {
     return { heads, blocked: new Set(branches.filter(isBlocked)) };
   }
 
+  /** The other side may not know how to leave contents out, or send without end. That must not fill the disk. */
   async #fetch(branches: readonly string[]): Promise<void> {
     const refs = branches.map((branch) => `+refs/heads/${branch}:${REFS}${branch}`);
     const options = ["--depth=1", "--no-tags", "--filter=blob:none", "--no-write-fetch-head"];
-    await this.#run(["fetch", "--progress", ...options, "origin", ...refs]);
+    const args = ["fetch", "--progress", ...options, "origin", ...refs];
+    const { bavail, bsize } = await statfs(this.#folder);
+    await this.#runWithin(Math.floor(bavail * bsize * ROOM_SHARE), args).catch((error: unknown) => {
+      if (!(error instanceof TooLarge)) throw error;
+      const words = "the repository sends more than there is room for on the disk of the server";
+      throw new LocationError("unavailable", words, { cause: error });
+    });
+  }
+
+  /** Git does not always say that a helper has ended at the limit. The file that it leaves does. */
+  async #runWithin(maxFileBytes: number, args: readonly string[]): Promise<string> {
+    try {
+      return await this.#git.run({ ...this.#given(args), maxFileBytes });
+    } catch (error) {
+      const packs = join(this.#folder, "objects", "pack");
+      for (const name of error instanceof GitFailed ? await readdir(packs) : []) {
+        const { size } = await stat(join(packs, name));
+        if (size >= maxFileBytes)
+          throw new TooLarge("the other side sends too much", { cause: error });
+      }
+      throw error;
+    }
   }
 
   async #resolve(branch: string): Promise<string> {
