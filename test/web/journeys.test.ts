@@ -225,6 +225,29 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     );
   });
 
+  test("the answers are there with the end of their batch, also once a line was read meanwhile", async () => {
+    upstream.hold();
+    const { id } = await service.submit([chatLine("a", "Yes")]);
+    const page = await visit.openPage(`/batches/${id}`);
+    const answer = page.locator("#lines-rows td:nth-child(4)");
+    await answer.getByText("…").waitFor();
+    await page.clock.install();
+    await page.clock.pauseAt(Date.now() + 60_000);
+    upstream.release();
+    await page.locator(".head").getByText("completed").waitFor();
+    await answer.getByText("Yes").waitFor();
+    await page.clock.resume();
+
+    upstream.hold();
+    const later = await service.submit([chatLine("a", "No")]);
+    const reading = await visit.openPage(`/batches/${later.id}`);
+    await reading.getByRole("button", { name: "JSON of line 1" }).click();
+    upstream.release();
+    await reading.locator(".head").getByText("completed").waitFor();
+    await reading.keyboard.press("Escape");
+    await reading.locator("#lines-rows td:nth-child(4)").getByText("No").waitFor();
+  });
+
   test("the upstreams are shown as available or not asked, and a chart that follows them", async () => {
     const page = await visit.openPage("/upstreams");
     await page.locator("tr", { hasText: "down" }).getByText("available").waitFor();

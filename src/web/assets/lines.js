@@ -49,18 +49,28 @@ first.addEventListener("click", () => void show(0));
 next.addEventListener("click", () => void show(lastLine));
 document.addEventListener("batchd:parts", (event) => {
   const ids = event instanceof CustomEvent ? event.detail : [];
-  if (!ids.includes("progress") || again !== null) return;
-  again = setTimeout(() => {
-    again = null;
-    // A reader of a raw line is not disturbed.
-    if (mayChange && document.querySelector("dialog[open]") === null) void show(afterLine);
-  }, AGAIN_MS);
+  // With a new status all answers may be there, as at the end of the batch, and no event may come after it.
+  if (ids.includes("timeline") || ids.includes("heading")) update();
+  else if (ids.includes("progress")) updateSoon();
 });
 document.addEventListener("click", (event) => {
   const button = event.target instanceof Element ? event.target.closest("#show-examples") : null;
   if (button instanceof HTMLButtonElement) void showExamples(button);
 });
 void show(0);
+
+function updateSoon() {
+  again ??= setTimeout(update, AGAIN_MS);
+}
+
+function update() {
+  if (again !== null) clearTimeout(again);
+  again = null;
+  if (!mayChange) return;
+  // A reader of a raw line is not disturbed.
+  if (document.querySelector("dialog[open]") === null) void show(afterLine);
+  else updateSoon();
+}
 
 function filled() {
   const fields = [...new FormData(form)].map(([name, value]) => [name, String(value).trim()]);
