@@ -82,10 +82,19 @@ export function courseOf(
   const between = samples.filter(({ atMs }) => atMs > startedAtMs && atMs < endAtMs);
   const { counts, usage } = batch;
   const course: ProgressPoint[] = [{ ...START, atMs: startedAtMs }];
-  for (const sample of [...between, { atMs: endAtMs, ...counts, ...usage }]) {
-    course.push(pointAfter(course.at(-1) ?? sample, sample));
-  }
+  const pauses = pausesIn(batch, between.at(-1)?.atMs ?? startedAtMs, endAtMs);
+  for (const atMs of [...pauses, endAtMs]) between.push({ atMs, ...counts, ...usage });
+  for (const sample of between) course.push(pointAfter(course.at(-1) ?? sample, sample));
   return course;
+}
+
+/**
+ * Returns the moment at which the batch paused, if no sample was taken since. Without it, a sample of a second would look as slow
+ * as the hours for which the batch waits.
+ */
+function pausesIn({ paused }: Batch, lastAtMs: number, endAtMs: number): number[] {
+  const sinceMs = paused?.sinceMs ?? endAtMs;
+  return sinceMs > lastAtMs && sinceMs < endAtMs ? [sinceMs] : [];
 }
 
 const START = {

@@ -39,7 +39,7 @@ export const BatchProgress = z
     points: z
       .array(Point)
       .describe(
-        "The counters at moments between the first line and now, or the end: at most 122, however long the batch runs. Empty before the first line.",
+        "The counters at moments between the first line and now, or the end: at most 123, however long the batch runs. Empty before the first line.",
       ),
     latency: Latency.nullable().describe(
       "How long lines took from their first attempt to their answer, with all attempts between. Percentiles are estimates within their bucket. Null while no line has ended.",

@@ -3,8 +3,9 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import type { BatchObject } from "../../src/contract/batch.ts";
 import { BatchProgress, type BatchProgressObject } from "../../src/contract/progress.ts";
-import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 async function course(service: TestService, id: string): Promise<BatchProgressObject> {
@@ -58,4 +59,28 @@ test("a batch that was over before a sample has its beginning and its end, and o
   expect(latency?.lines).toBe(2);
   const refused = await service.run([chatLine("a", "Yes"), chatLine("a", "The same id again")]);
   expect(await course(service, refused.id)).toMatchObject({ points: [], latency: null });
+});
+
+test("the time of a pause does not slow down the lines before it", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  const input_file_id = await service.upload(chatLines(4));
+  const { id } = await service.openai.post<{ id: string }>("/batches", {
+    body: {
+      input_file_id,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+      x_batchd: { sample: 2 },
+    },
+  });
+  const read = () => service.openai.get<BatchObject>(`/batches/${id}`);
+  await expect.poll(async () => (await read()).x_batchd.paused?.reason).toBe("sample");
+  const since = (await read()).x_batchd.paused?.since ?? 0;
+  // The answers have come before the pause, and none since.
+  const points = async () => (await course(service, id)).points;
+  await expect.poll(async () => ((await points()).at(-1)?.at ?? 0) - since).toBeGreaterThan(2);
+  const [before, last] = (await points()).slice(-2);
+  expect(before?.at).toBeLessThan(since + 2);
+  expect(before).toMatchObject({ completed: 2 });
+  expect(last).toMatchObject({ completed: 2, lines_per_second: 0, tokens_per_second: 0 });
 });
