@@ -12,9 +12,9 @@ import { Closers } from "../closers.ts";
 import type { Config } from "../config/schema.ts";
 import { purgeOnce } from "../engine/purging.ts";
 import { createLog } from "../telemetry/log.ts";
+import { newProjects } from "./parts.ts";
 import { hasDatabase, openBesideServer } from "./storage/databases.ts";
 import { openStorage, openWithoutFiles } from "./storage/storage.ts";
-import { newProjects } from "./use-cases.ts";
 
 export interface Administration {
   readonly keys: Keys;

@@ -16,8 +16,8 @@ import { NO_TRACING } from "../telemetry/tracing.ts";
 import { openUpstreams } from "../upstream/upstreams.ts";
 import { upstreamWarnings } from "../upstream/warnings.ts";
 import { mountWeb } from "../web/web.ts";
+import type { Parts } from "./parts.ts";
 import { openStorage } from "./storage/storage.ts";
-import type { Parts } from "./use-cases.ts";
 import { openWork, type RuntimeOptions, startWork } from "./work.ts";
 
 export interface Runtime {

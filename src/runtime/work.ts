@@ -26,19 +26,18 @@ import { NO_TRACING, type Tracing } from "../telemetry/tracing.ts";
 import { openUpstreams } from "../upstream/upstreams.ts";
 import { Webhooks } from "../webhooks/webhooks.ts";
 import { describingSettings } from "./common-settings.ts";
-import { isShared, pollEveryMs } from "./storage/databases.ts";
-import { openStorage } from "./storage/storage.ts";
 import {
-  appDeps,
   defaultModelOf,
   newClientBuckets,
   newDeliveryRunner,
   newLocations,
   newProjects,
-  openAccess,
   type Parts,
   rulesOfAll,
-} from "./use-cases.ts";
+} from "./parts.ts";
+import { isShared, pollEveryMs } from "./storage/databases.ts";
+import { openStorage } from "./storage/storage.ts";
+import { appDeps, openAccess } from "./use-cases.ts";
 
 /** Says what a process does: it serves the API (`api`), runs batches (`worker`), or does both. */
 export const ROLES = ["all", "api", "worker"] as const;

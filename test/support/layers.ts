@@ -239,17 +239,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   },
   "moving/": { may: [STORE, BLOBS], mayKnow: ["clock.ts"] },
   "runtime/use-cases.ts": {
-    may: [
-      "api/",
-      "config/prices.ts",
-      "config/projects.ts",
-      "deliveries/",
-      "config/loopback.ts",
-      "config/config.ts",
-      "locations/locations.ts",
-      "resources/memory-budget.ts",
-      "runtime/storage/",
-    ],
+    may: ["api/", "config/prices.ts", "config/loopback.ts", "resources/memory-budget.ts"],
     mayKnow: [""],
   },
   "runtime/": { may: [""] },
