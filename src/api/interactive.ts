@@ -14,13 +14,8 @@ import type { BatchEndpoint } from "../contract/batch.ts";
 import { jsonBodyError, PublicError } from "../errors.ts";
 import { read } from "../resources/time-slice.ts";
 import type { Ending, Origin, Tracing } from "../telemetry/tracing.ts";
-import type {
-  Proxied,
-  ProxyResult,
-  Route,
-  UpstreamRequest,
-  Upstreams,
-} from "../upstream/upstream.ts";
+import type { Proxied, ProxyResult, UpstreamRequest } from "../upstream/request.ts";
+import type { Route, Upstreams } from "../upstream/upstream.ts";
 import type { InteractiveSlots } from "./interactive-slots.ts";
 
 /** The endpoints whose answers a client may wait for. */

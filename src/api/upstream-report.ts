@@ -3,12 +3,8 @@
  * fleet. A replica reports with each renewal of its part of the limits, so its figures are a few seconds old. They hold no
  * address and no key, as reports are kept in the database.
  */
-import type {
-  RateReport,
-  TargetFigures,
-  TargetReport,
-  Unavailability,
-} from "../upstream/upstream.ts";
+import type { Unavailability } from "../upstream/request.ts";
+import type { RateReport, TargetFigures, TargetReport } from "../upstream/target-report.ts";
 
 /** The targets of one replica. */
 export interface ReplicaTargets {

@@ -7,7 +7,7 @@
  * and once.
  */
 import type { Log } from "../telemetry/log.ts";
-import type { TargetReport } from "../upstream/upstream.ts";
+import type { TargetReport } from "../upstream/target-report.ts";
 import type { CommonSettings } from "./replica-report.ts";
 
 export interface Configured {

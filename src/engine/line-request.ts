@@ -7,7 +7,7 @@ import { bodyOf, inputTokensOf, leavesModelOpen, type ParsedLine, textOf } from 
 import type { SplitLine } from "../batch/split.ts";
 import { answerTokensOf } from "../batch/token-estimate.ts";
 import type { Room } from "../resources/memory-budget.ts";
-import type { UpstreamRequest } from "../upstream/upstream.ts";
+import type { UpstreamRequest } from "../upstream/request.ts";
 
 /** Returns a line that intake accepted. A line that cannot be read any more means that the blob changed. */
 export function checked(line: SplitLine, parsed: ParsedLine | null) {

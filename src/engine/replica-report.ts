@@ -4,7 +4,7 @@
  */
 import type { BatchId } from "../batch/batch.ts";
 import type { CommonFailure } from "../batch/forecast.ts";
-import type { TargetReport } from "../upstream/upstream.ts";
+import type { TargetReport } from "../upstream/target-report.ts";
 import type { RouteThroughput } from "./dispatch/fleet-routes.ts";
 import type { ReportedStall } from "./stalls.ts";
 import type { ReportedWait } from "./storage-waits.ts";

@@ -24,7 +24,7 @@ import type { ClaimedChunk } from "../store/chunks.ts";
 import { boundsSpending, type ReservationResult, type SpendingQuotas } from "../store/spending.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
-import type { Allowance, UpstreamRequest } from "../upstream/upstream.ts";
+import type { Allowance, UpstreamRequest } from "../upstream/request.ts";
 import type { Leases, Run } from "./lease.ts";
 
 /** The pauses before a line that does not fit now asks again: each is twice the one before. */

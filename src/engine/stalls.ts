@@ -8,7 +8,7 @@ import type { Wait } from "../batch/forecast.ts";
 import type { Clock } from "../clock.ts";
 import type { WaitingReason } from "../contract/batch-extension.ts";
 import type { ChunkLease } from "../store/leases.ts";
-import type { LineWatch, Unavailability } from "../upstream/upstream.ts";
+import type { LineWatch, Unavailability } from "../upstream/request.ts";
 import { UNWRITABLE } from "./dispatch/waiting.ts";
 import { isPassing } from "./failure.ts";
 

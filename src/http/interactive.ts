@@ -13,7 +13,7 @@ import {
   type InteractiveEndpoint,
 } from "../api/interactive.ts";
 import type { Log } from "../telemetry/log.ts";
-import type { Proxied } from "../upstream/upstream.ts";
+import type { Proxied } from "../upstream/request.ts";
 import { abortedByClient, allowSilence, closeUnread, sendStream } from "./connection.ts";
 import type { AppContext } from "./context.ts";
 import { readBodyInto, roomFor } from "./json.ts";

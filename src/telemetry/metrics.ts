@@ -17,7 +17,7 @@ import {
 import type { Batch, Usage } from "../batch/batch.ts";
 import type { BatchStatus } from "../contract/batch.ts";
 import type { OpenWork } from "../store/batches.ts";
-import type { TargetStatus } from "../upstream/upstream.ts";
+import type { TargetStatus } from "../upstream/target-report.ts";
 import { version } from "../version.ts";
 import { AttemptHistogram } from "./attempt-histogram.ts";
 import { type LabelOf, METRICS, type NameOfType } from "./metric-table.ts";

@@ -1,7 +1,7 @@
 /** The metrics of one target. An attempt must not cost more than three calls with resolved labels. */
 import type { Counter } from "prom-client";
 import type { Outcome } from "../batch/outcome.ts";
-import type { TargetStatus } from "../upstream/upstream.ts";
+import type { TargetStatus } from "../upstream/target-report.ts";
 import type { AttemptHistogram, Observations } from "./attempt-histogram.ts";
 import type { LabelOf } from "./metric-table.ts";
 

@@ -9,8 +9,8 @@ import type { UpstreamConfig } from "../config/upstreams.ts";
 import type { Span } from "../telemetry/tracing.ts";
 import { authoritiesOf, Client } from "./exchange/client.ts";
 import { Dialect, type Exchange } from "./exchange/dialect.ts";
+import type { UpstreamRequest } from "./request.ts";
 import { ANY_MODEL, upstreamNames } from "./router.ts";
-import type { UpstreamRequest } from "./upstream.ts";
 
 const MODEL_LIST_TIMEOUT_MS = 2_000;
 /** The longest list known has some 600 kB. */

@@ -5,9 +5,10 @@ import type { Clock } from "../clock.ts";
 import type { Capacity } from "./capacity/capacity.ts";
 import type { Holds } from "./holds.ts";
 import { keyOf } from "./kind-map.ts";
+import type { RequestKind } from "./request.ts";
 import { failureAs, type OpenedCircuit, partIn, refusedAs, takePart } from "./shared-circuits.ts";
+import type { TargetReport } from "./target-report.ts";
 import { unavailabilityOf } from "./unavailability.ts";
-import type { RequestKind, TargetReport } from "./upstream.ts";
 
 interface Circuits {
   readonly capacity: Pick<Capacity, "breaker">;

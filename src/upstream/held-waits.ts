@@ -5,7 +5,7 @@
 import type { Clock } from "../clock.ts";
 import { offAbort, onAbort } from "./exchange/abort-listeners.ts";
 import { keyOf } from "./kind-map.ts";
-import type { RequestKind } from "./upstream.ts";
+import type { RequestKind } from "./request.ts";
 
 export class HeldWaits {
   readonly #clock: Clock;

@@ -19,7 +19,7 @@ import type { Outcome, Refused } from "../batch/outcome.ts";
 import { BATCH_ENDPOINTS } from "../contract/batch.ts";
 import { CircuitBreaker, type Ended } from "./capacity/breaker.ts";
 import { KindMap } from "./kind-map.ts";
-import type { RequestKind } from "./upstream.ts";
+import type { RequestKind } from "./request.ts";
 
 /** The number of kinds that a report lists. */
 const MAX_LISTED = 50;

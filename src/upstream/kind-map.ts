@@ -2,7 +2,7 @@
  * Keeps a value for each kind of request: one project, endpoint and model. Clients can ask for ever new models, so there is
  * a limit, which projects share: the project with the most kinds loses its oldest one.
  */
-import type { RequestKind } from "./upstream.ts";
+import type { RequestKind } from "./request.ts";
 
 const MAX_KINDS = 1_000;
 

@@ -5,14 +5,10 @@
 
 import { worstOf } from "../batch/forecast.ts";
 import { Schedule } from "./capacity/schedule.ts";
+import type { RequestKind, Unavailability } from "./request.ts";
 import { ANY_MODEL, Router } from "./router.ts";
-import type {
-  ReplicaRoute,
-  RequestKind,
-  TargetReport,
-  Unavailability,
-  UpstreamModel,
-} from "./upstream.ts";
+import type { TargetReport } from "./target-report.ts";
+import type { ReplicaRoute, UpstreamModel } from "./upstream.ts";
 
 /** A report has no number for "never". */
 const NEVER_MS = Number.POSITIVE_INFINITY;

@@ -8,10 +8,10 @@
 import { isOfGateway } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
 import { isOverload } from "./exchange/answer.ts";
+import type { ProxyResult, UpstreamRequest } from "./request.ts";
 import { SlotRequest } from "./slot.ts";
 import type { SlotQueue } from "./slot-queue.ts";
 import type { Target } from "./target.ts";
-import type { ProxyResult, UpstreamRequest } from "./upstream.ts";
 
 interface ProxyOptions {
   readonly queue: SlotQueue<Target>;

@@ -14,21 +14,20 @@ import type { AllowedAnswer } from "../batch/token-estimate.ts";
 import { type Clock, elapsedAt, sleep } from "../clock.ts";
 import { HeldWaits } from "./held-waits.ts";
 import { mayAsk, proxyThrough } from "./proxy.ts";
+import type {
+  ProxyResult,
+  RequestKind,
+  SendSignals,
+  Unavailability,
+  UpstreamRequest,
+} from "./request.ts";
 import { decide, forgiven, type Next, NO_ATTEMPTS, type Tally } from "./retry.ts";
 import { RetryWaits } from "./retry-waits.ts";
 import { type Slot, SlotRequest } from "./slot.ts";
 import { SlotQueue } from "./slot-queue.ts";
 import type { Target } from "./target.ts";
 import { unavailabilityOf } from "./unavailability.ts";
-import type {
-  LineSender,
-  ProxyResult,
-  RequestKind,
-  Route,
-  SendSignals,
-  Unavailability,
-  UpstreamRequest,
-} from "./upstream.ts";
+import type { LineSender, Route } from "./upstream.ts";
 
 const INTERRUPTED: Outcome = { kind: "interrupted" };
 /** A timer may ring a little before its time. */

@@ -10,7 +10,7 @@
  */
 import type { Outcome, RefusalReason, Refused } from "../batch/outcome.ts";
 import type { CircuitBreaker } from "./capacity/breaker.ts";
-import type { Unavailability } from "./upstream.ts";
+import type { Unavailability } from "./request.ts";
 
 const TURN_MS = 10_000;
 /** A follower hears from the others within this, or its claim ends. */

@@ -5,7 +5,8 @@
 import type { Flow } from "../batch/fair-queue.ts";
 import type { Lane, Limiter } from "./capacity/limiter.ts";
 import type { Reservation } from "./capacity/rate/quota.ts";
-import type { LineSender, UpstreamRequest } from "./upstream.ts";
+import type { UpstreamRequest } from "./request.ts";
+import type { LineSender } from "./upstream.ts";
 
 /** A request that asks for a slot before each of its attempts. */
 export class SlotRequest<Target> {

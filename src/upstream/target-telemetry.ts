@@ -14,7 +14,8 @@ import {
   type Span,
   type Tracing,
 } from "../telemetry/tracing.ts";
-import type { TargetFigures, TargetStatus, UpstreamRequest } from "./upstream.ts";
+import type { UpstreamRequest } from "./request.ts";
+import type { TargetFigures, TargetStatus } from "./target-report.ts";
 
 export interface TargetTelemetryOptions {
   readonly metrics: Metrics;

@@ -23,20 +23,13 @@ import {
 } from "./followed-circuits.ts";
 import { Holds } from "./holds.ts";
 import { ModelList, mayServe } from "./model-list.ts";
+import type { ProxyResult, RequestKind, Unavailability, UpstreamRequest } from "./request.ts";
 import type { Slot } from "./slot.ts";
 import { TargetLog } from "./target-log.ts";
+import type { TargetReport, TargetStatus } from "./target-report.ts";
 import { TargetTelemetry, type TargetTelemetryOptions } from "./target-telemetry.ts";
 import { unavailabilityOf } from "./unavailability.ts";
-import type {
-  ModelListing,
-  ProxyResult,
-  RequestKind,
-  TargetDemand,
-  TargetReport,
-  TargetStatus,
-  Unavailability,
-  UpstreamRequest,
-} from "./upstream.ts";
+import type { ModelListing, TargetDemand } from "./upstream.ts";
 
 /** The number of listed models that other replicas learn of. */
 const MAX_REPORTED_MODELS = 200;

@@ -1,6 +1,6 @@
 /** Says why a target takes no lines now, in words for any tenant. They may hold only the status of an answer. */
 import type { Outcome, RefusalReason } from "../batch/outcome.ts";
-import type { Unavailability } from "./upstream.ts";
+import type { Unavailability } from "./request.ts";
 
 const OF_REFUSALS: Readonly<Record<RefusalReason, Unavailability["reason"]>> = {
   credentials: "refused_credentials",

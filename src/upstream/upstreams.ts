@@ -14,17 +14,15 @@ import { PeerUpstreams } from "./peer-routes.ts";
 import { TargetRoute } from "./route.ts";
 import { Router } from "./router.ts";
 import { Target } from "./target.ts";
+import type { PeerReport, TargetReport, TargetStatus } from "./target-report.ts";
 import type { TargetTelemetryOptions } from "./target-telemetry.ts";
 import type {
   AskedForModels,
   ModelCheck,
-  PeerReport,
   ReplicaRoute,
   Route,
   TargetDemand,
   TargetModels,
-  TargetReport,
-  TargetStatus,
   UpstreamModel,
   Upstreams,
 } from "./upstream.ts";

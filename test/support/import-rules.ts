@@ -87,7 +87,7 @@ export function folderCircles(files: readonly SourceFile[]): string[] {
 }
 
 const isPort = (path: string) =>
-  [UPSTREAM, BLOBS, ...LOCATION].includes(path) || covers(STORE, path);
+  [...UPSTREAM, BLOBS, ...LOCATION].includes(path) || covers(STORE, path);
 
 export function strayPackages(files: readonly SourceFile[]): string[] {
   return sourceImports(files)

@@ -13,7 +13,11 @@ export interface Allowed {
 /** The ports. Only `runtime/storage/` imports what is behind the first two. */
 export const STORE = "store/*";
 export const BLOBS = "blobs/blobs.ts";
-export const UPSTREAM = "upstream/upstream.ts";
+export const UPSTREAM = [
+  "upstream/upstream.ts",
+  "upstream/request.ts",
+  "upstream/target-report.ts",
+];
 export const LOCATION = [
   "locations/location.ts",
   "locations/location-path.ts",
@@ -59,10 +63,10 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "telemetry/log.ts": { may: ["printable.ts", "store/failures.ts", "system-code.ts"] },
   "telemetry/metrics.ts": {
     may: ["version.ts"],
-    mayKnow: ["batch/", "contract/", STORE, UPSTREAM],
+    mayKnow: ["batch/", "contract/", STORE, ...UPSTREAM],
   },
   "telemetry/metric-text.ts": { may: ["resources/time-slice.ts"] },
-  "telemetry/target-metrics.ts": { may: [], mayKnow: ["batch/", UPSTREAM] },
+  "telemetry/target-metrics.ts": { may: [], mayKnow: ["batch/", ...UPSTREAM] },
   "loop.ts": { may: ["clock.ts", "telemetry/log.ts"] },
   "config/": {
     may: ["contract/", "telemetry/log.ts"],
@@ -90,7 +94,12 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "blobs/": { may: [] },
   "blobs/s3": { may: ["clock.ts", "resources/name-lookup.ts"] },
   "blobs/blob-intents.ts": { may: ["clock.ts", "telemetry/log.ts"], mayKnow: [STORE] },
-  "upstream/upstream.ts": { may: [], mayKnow: ["batch/", "contract/", "config/upstreams.ts"] },
+  ...Object.fromEntries(
+    UPSTREAM.map((port) => [
+      port,
+      { may: [], mayKnow: ["batch/", "contract/", "config/upstreams.ts"] },
+    ]),
+  ),
   "upstream/exchange/": {
     may: [
       ...BASE,
@@ -100,7 +109,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       "resources/reading-time.ts",
       "version.ts",
     ],
-    mayKnow: ["config/upstreams.ts", UPSTREAM],
+    mayKnow: ["config/upstreams.ts", ...UPSTREAM],
   },
   "upstream/capacity/": {
     may: [...BASE, "upstream/capacity/"],
@@ -122,7 +131,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       STORE,
       BLOBS,
       "blobs/blob-intents.ts",
-      UPSTREAM,
+      ...UPSTREAM,
       "loop.ts",
       "engine/",
       "resources/client-work.ts",
@@ -133,7 +142,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   },
   "engine/dispatch/": {
     may: BASE,
-    mayKnow: [STORE, UPSTREAM, "loop.ts"],
+    mayKnow: [STORE, ...UPSTREAM, "loop.ts"],
   },
   "locations/": {
     may: [
@@ -211,14 +220,14 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       "loop.ts",
       "resources/client-work.ts",
     ],
-    mayKnow: [UPSTREAM, "locations/locations.ts", "resources/memory-budget.ts"],
+    mayKnow: [...UPSTREAM, "locations/locations.ts", "resources/memory-budget.ts"],
   },
   "http/": {
     may: [
       ...[...BASE, "api/", "errors.ts", "lazy.ts", "system-code.ts"],
       ...["resources/client-work.ts", "resources/turn-budget.ts"],
     ],
-    mayKnow: [STORE, BLOBS, UPSTREAM, "config/schema.ts", "resources/memory-budget.ts"],
+    mayKnow: [STORE, BLOBS, ...UPSTREAM, "config/schema.ts", "resources/memory-budget.ts"],
   },
   "web/": {
     may: [

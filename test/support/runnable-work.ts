@@ -2,7 +2,8 @@
 import type { BatchId } from "../../src/batch/batch.ts";
 import { FairQueue } from "../../src/batch/fair-queue.ts";
 import type { RunnableChunks } from "../../src/store/chunks.ts";
-import type { LineSender, Route, UpstreamRequest } from "../../src/upstream/upstream.ts";
+import type { UpstreamRequest } from "../../src/upstream/request.ts";
+import type { LineSender, Route } from "../../src/upstream/upstream.ts";
 
 export const CHUNK_LINES = 512;
 export const standing = { isAtRisk: () => false, projectWeightOf: () => 1 };

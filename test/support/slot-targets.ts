@@ -3,9 +3,9 @@ import { FairQueue, type Flow } from "../../src/batch/fair-queue.ts";
 import { TurnBudget } from "../../src/resources/turn-budget.ts";
 import { type Gate, type Lane, Limiter } from "../../src/upstream/capacity/limiter.ts";
 import type { Eligible } from "../../src/upstream/load-balancer.ts";
+import type { UpstreamRequest } from "../../src/upstream/request.ts";
 import { type Slot, SlotRequest } from "../../src/upstream/slot.ts";
 import { SlotQueue } from "../../src/upstream/slot-queue.ts";
-import type { UpstreamRequest } from "../../src/upstream/upstream.ts";
 import { FakeClock } from "./fake-clock.ts";
 
 export const clock = new FakeClock();

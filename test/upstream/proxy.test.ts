@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { text } from "node:stream/consumers";
 import { expect, test } from "vitest";
 import { type UpstreamConfig, UpstreamEntry } from "../../src/config/upstreams.ts";
-import type { Proxied, ProxyResult } from "../../src/upstream/upstream.ts";
+import type { Proxied, ProxyResult } from "../../src/upstream/request.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { answerChat } from "../support/given.ts";
 import { modelServer, never, openTargets, requestOf, targetAt } from "../support/targets.ts";

@@ -13,7 +13,8 @@ import type { BatchId, Chunk } from "../../batch/batch.ts";
 import type { Contender, Flow } from "../../batch/fair-queue.ts";
 import { inSlices } from "../../resources/time-slice.ts";
 import type { RunnableChunks } from "../../store/chunks.ts";
-import type { Route, Slot, UpstreamRequest } from "../../upstream/upstream.ts";
+import type { UpstreamRequest } from "../../upstream/request.ts";
+import type { Route, Slot } from "../../upstream/upstream.ts";
 
 /** The number of batches of a project that hand out lines to one route at a time. As many with few lines may join. */
 const MAX_HANDING_OUT = 16;

@@ -8,7 +8,7 @@ import { beginsWithMark } from "../../batch/first-line.ts";
 import { Gathered } from "../../batch/gathered.ts";
 import type { Outcome } from "../../batch/outcome.ts";
 import { isLong } from "../../resources/time-slice.ts";
-import type { AnswerRoom } from "../upstream.ts";
+import type { AnswerRoom } from "../request.ts";
 import { type Interruptible, offAbort, onAbort } from "./abort-listeners.ts";
 import { type AnswerRules, outcomeOf, type ReadAnswer, readAnswer } from "./answer.ts";
 import { failureOf, withoutSecrets } from "./failure.ts";

@@ -11,7 +11,7 @@ import type { Clock } from "../../clock.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
 import { lookupOnce } from "../../resources/name-lookup.ts";
 import { readingAnswers } from "../../resources/reading-time.ts";
-import type { Proxied } from "../upstream.ts";
+import type { Proxied } from "../request.ts";
 import { Attempt, type Attempted, type AttemptRules } from "./attempt.ts";
 import { basicAuthorization, type Dialect, type Exchange } from "./dialect.ts";
 import { ProxiedAnswer, type Unproxied } from "./proxied-answer.ts";

@@ -16,7 +16,7 @@ import { MAX_MODEL_BYTES } from "../../contract/create-batch.ts";
 import { Redactor } from "../../redactor.ts";
 import { read } from "../../resources/time-slice.ts";
 import { version } from "../../version.ts";
-import type { AnswerRoom, UpstreamRequest } from "../upstream.ts";
+import type { AnswerRoom, UpstreamRequest } from "../request.ts";
 
 export interface Exchange {
   readonly method: "GET" | "POST";

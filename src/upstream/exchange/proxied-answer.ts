@@ -14,7 +14,7 @@ import { Gathered } from "../../batch/gathered.ts";
 import type { Outcome } from "../../batch/outcome.ts";
 import type { Clock } from "../../clock.ts";
 import type { RedactedStream, Redactor } from "../../redactor.ts";
-import type { Proxied } from "../upstream.ts";
+import type { Proxied } from "../request.ts";
 import { type Interruptible, offAbort, onAbort } from "./abort-listeners.ts";
 import { header, isOverload, problemOfHead, refusalIn, retryAfterMs } from "./answer.ts";
 import {

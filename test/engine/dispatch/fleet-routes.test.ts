@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { type FleetRoute, outlookOf } from "../../../src/engine/dispatch/fleet-routes.ts";
 import { waitOf } from "../../../src/engine/dispatch/waiting.ts";
 import type { OpenBatch } from "../../../src/store/batches.ts";
-import type { Unavailability } from "../../../src/upstream/upstream.ts";
+import type { Unavailability } from "../../../src/upstream/request.ts";
 
 const NOW_MS = 1_800_000_000_000;
 

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { BatchId } from "../../../src/batch/batch.ts";
 import { RouteQueue } from "../../../src/engine/dispatch/route-queue.ts";
 import type { RunnableChunks } from "../../../src/store/chunks.ts";
-import type { UpstreamRequest } from "../../../src/upstream/upstream.ts";
+import type { UpstreamRequest } from "../../../src/upstream/request.ts";
 import { aRoute, CHUNK_LINES, someWork, standing } from "../../support/runnable-work.ts";
 import { seededRandom } from "../../support/seeded-random.ts";
 

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import { UpstreamEntry } from "../../../src/config/upstreams.ts";
 import type { BatchEndpoint } from "../../../src/contract/batch.ts";
 import { Dialect, type Exchange } from "../../../src/upstream/exchange/dialect.ts";
-import type { UpstreamRequest } from "../../../src/upstream/upstream.ts";
+import type { UpstreamRequest } from "../../../src/upstream/request.ts";
 
 const dialectOf = (keys: Readonly<Record<string, unknown>>) =>
   new Dialect(

@@ -4,7 +4,7 @@ import type { Readable } from "node:stream";
 import { buffer, text } from "node:stream/consumers";
 import { setImmediate as turn } from "node:timers/promises";
 import { describe, expect, onTestFinished, test } from "vitest";
-import type { Proxied } from "../../../src/upstream/upstream.ts";
+import type { Proxied } from "../../../src/upstream/request.ts";
 import { type ClientSettings, clientOf, exchangeOf, never, send } from "../../support/client.ts";
 import { listening } from "../../support/listening.ts";
 
