@@ -52,6 +52,8 @@ export interface DeliveryRunnerOptions extends AttemptDeps, DiscardDeps {
   readonly leaseTtlMs: number;
   /** Returns the names of locations that this process lacks and another one that runs batches has. */
   readonly locationsElsewhere: () => readonly string[];
+  /** Whether this process takes no buckets of clients and another one that runs batches does. */
+  readonly areClientBucketsElsewhere: () => boolean;
   /** The interval at which due deliveries are looked for without a nudge. */
   readonly checkEveryMs: number;
 }
@@ -139,7 +141,7 @@ export class DeliveryRunner {
     const free = MAX_IN_FLIGHT_TO_CLIENTS - toClients.length;
     const most = Math.min(MAX_IN_FLIGHT_TO_CLIENTS_PER_PROJECT, free);
     return {
-      toClientBuckets: free > 0,
+      toClientBuckets: free > 0 && !this.#options.areClientBucketsElsewhere(),
       busyProjects: repeated(projects, Math.max(1, most)),
     };
   }

@@ -59,6 +59,11 @@ export class Fleet {
     return this.#workers.flatMap(({ common }) => common?.locations ?? []);
   }
 
+  /** Whether another replica that runs batches can deliver to buckets of clients. */
+  get clientBuckets(): boolean {
+    return this.#workers.some(({ common }) => common?.clientBuckets === true);
+  }
+
   /** The webhooks of the other replicas that run batches. */
   get webhooks(): readonly WebhookName[] {
     return this.#workers.flatMap(({ common }) => common?.webhooks ?? []);

@@ -18,6 +18,8 @@ export interface CommonSettings {
   readonly hashes: Readonly<Record<string, string>>;
   /** The names of its locations. */
   readonly locations: readonly string[];
+  /** Whether it can deliver to buckets of clients. */
+  readonly clientBuckets: boolean;
   /** Its webhooks, each for one project or for all. */
   readonly webhooks: readonly WebhookName[];
 }

@@ -39,6 +39,8 @@ function commonSettings(config: Config, role: string): CommonSettings {
   return {
     hashes: Object.fromEntries(Object.entries(groups).map(([key, value]) => [key, hashOf(value)])),
     locations: config.locations.map(({ name }) => name),
+    clientBuckets:
+      config.deliveries.client_buckets && config.deliveries.credentials_key !== undefined,
     webhooks: config.webhooks.endpoints.map(({ name, project = null }) => ({ name, project })),
   };
 }

@@ -112,6 +112,7 @@ export function newDeliveryRunner(parts: Omit<Parts, "deliveries" | "projects">)
     metrics,
     findLocation: (project, name) => locations.find(project, name, "write"),
     locationsElsewhere: () => fleet.locations.filter((name) => !locations.has(name)),
+    areClientBucketsElsewhere: () => fleet.clientBuckets && clientBuckets.refusal() !== null,
     findLocationToClean: (name, placeId) => locations.findToClean(name, placeId),
     findInput: (batch) => store.findInput(batch),
     runRecord: (batch) => runRecordOf(batch, { store, costsFor: costsWith(parts) }),

@@ -84,7 +84,9 @@ describe.skipIf(postgres === null)("workers with different places to tell", () =
     await using receiver = await startReceiver();
     using share = temporaryFolder("batchd-share-");
     const secret = "a secret of the receiver";
+    const deliveries = { credentials_key: "x".repeat(32), allow_private_hosts: ["127.0.0.1"] };
     const places = {
+      deliveries,
       webhooks: {
         endpoints: [{ name: "results", url: receiver.url, secret }],
         allow_private_hosts: ["127.0.0.1"],
@@ -92,15 +94,20 @@ describe.skipIf(postgres === null)("workers with different places to tell", () =
       locations: [{ name: "share", kind: "folder", path: share.path, access: "write" }],
     };
     await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });
-    const api = await fleet.api({ config: { locations: places.locations } });
+    const api = await fleet.api({ config: { deliveries, locations: places.locations } });
     const upstream = await fleet.upstream();
     const knowing = await fleet.worker({ upstream, config: places });
     const others = [await fleet.worker({ upstream }), await fleet.worker({ upstream })];
     await api.batchd.loggedLike(
-      /"settings":\["locations differs: .* \/ .*","webhooks differs: .* \/ .*"\].*replicas\.disagree/,
+      /"settings":\["deliveries differs: .* \/ .*","locations differs: .* \/ .*","webhooks differs: .* \/ .*"\].*replicas\.disagree/,
     );
 
-    const x_batchd = { deliver: [{ location: "share" }] };
+    await using refusing = await startReceiver();
+    refusing.reactAlways({ status: 403 });
+    const endpoint = new URL(refusing.url).origin;
+    const bucket = { kind: "s3", bucket: "results", region: "us-east-1", endpoint };
+    const credentials = { access_key_id: "id", secret_access_key: "secret" };
+    const x_batchd = { deliver: [{ location: "share" }, { ...bucket, ...credentials }] };
     const ids: string[] = [];
     for (let n = 1; n <= 10; n++) {
       ids.push((await submitLines(api.openai, linesFor("small"), { x_batchd })).id);
@@ -109,6 +116,15 @@ describe.skipIf(postgres === null)("workers with different places to tell", () =
     const told = receiver.seen.map(({ body }) => JSON.parse(body).data.id as string);
     expect(told.toSorted()).toEqual(ids.toSorted());
     await expect.poll(() => readdirSync(share.path).toSorted()).toEqual(ids.toSorted());
+    // No other could have asked the bucket.
+    for (const id of ids) {
+      const path = `/batches/${id}/deliveries`;
+      const statuses = async () =>
+        ((await api.openai.get(path)) as { data: { status: string }[] }).data
+          .map(({ status }) => status)
+          .toSorted();
+      await expect.poll(statuses).toEqual(["delivered", "failed"]);
+    }
     for (const { batchd } of [knowing, ...others]) {
       expect((await batchd.kill("SIGTERM")).stderr).not.toContain("attempt_failed");
     }
