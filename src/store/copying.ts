@@ -54,6 +54,8 @@ export interface CopyStore {
   endCopy(): Promise<void>;
   /** Describes the processes that may be using the database besides this one, one text each. */
   findUsers(): Promise<string[]>;
+  /** Whether another process serves the database. Each has used the place of the blobs before. */
+  isServed(): Promise<boolean>;
   /** Whether the store needs the checksum of every segment, which versions before 0.2 did not write. */
   readonly needsChecksums: boolean;
   /**

@@ -9,6 +9,7 @@ import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { startReceiver } from "../support/receiver.ts";
+import { hasS3Server, newPrefix, startS3Server } from "../support/s3-server.ts";
 import { chatLine } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
@@ -130,6 +131,22 @@ describe.skipIf(postgres === null)("workers with different places to tell", () =
     }
   });
 });
+
+test.skipIf(postgres === null || !hasS3Server())(
+  "a worker whose bucket is at another address does not start beside others, also before there is a file",
+  async () => {
+    await using s3 = await startS3Server();
+    await using other = await startS3Server();
+    const prefix = newPrefix();
+    const databaseUrl = await postgres!.createDatabase();
+    await using fleet = new Fleet({ databaseUrl, storage: s3.storage({ prefix }) });
+    await fleet.api();
+    await expect(fleet.worker({ config: { storage: other.storage({ prefix }) } })).rejects.toThrow(
+      /none of them has used s3:\/\/tests\/\S+: correct storage\.endpoint/,
+    );
+    await fleet.worker();
+  },
+);
 
 describe.skipIf(postgres === null)("workers that serve different models", () => {
   test("validate for each other, get the chunks of their own models, and are named in one warning", async () => {

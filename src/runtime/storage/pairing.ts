@@ -45,8 +45,15 @@ export async function mismatch(
   copying: CopyStore,
 ): Promise<string | null> {
   if (purpose === "serve" && isUnfinishedCopy(await copying.readInstallation())) return UNFINISHED;
-  if (purpose !== "copy to" && (await hasLostFiles(copying, place))) {
-    return `${database.name} knows files, but ${place.path} is empty: ${place.howToFind} or restore the files that belong there, or begin anew with an empty database`;
+  // Asked before the place: a server that counts here has left its sign there.
+  const isServed = purpose === "serve" && (await copying.isServed());
+  if (purpose !== "copy to" && (await isUntouched(place))) {
+    if (await copying.needsBlobs()) {
+      return `${database.name} knows files, but ${place.path} is empty: ${place.howToFind} or restore the files that belong there, or begin anew with an empty database`;
+    }
+    if (isServed) {
+      return `${database.name} has other servers, and none of them has used ${place.path}: ${place.howToFind}, which is to be theirs`;
+    }
   }
   // An operator may have copied its blobs there.
   const isStranger = found.isPlaceless && !found.isNew && !(await copying.needsBlobs());
@@ -56,14 +63,11 @@ export async function mismatch(
 }
 
 /**
- * Whether the place of known files is one that no server has used, as where a disk is not mounted or a bucket of the same
- * name is at another address. A server would take all of them for lost, and end every batch without them. A copy would
- * have none of them.
+ * Whether no server has used the place, as where a disk is not mounted or a bucket of the same name is at another address. A
+ * server would take all files for lost, and end every batch without them. A copy would have none of them.
  */
-async function hasLostFiles(copying: CopyStore, place: BlobPlace): Promise<boolean> {
-  if ((await place.wasUsed()) || !(await place.isEmpty())) return false;
-  return copying.needsBlobs();
-}
+const isUntouched = async (place: BlobPlace): Promise<boolean> =>
+  !(await place.wasUsed()) && place.isEmpty();
 
 /**
  * A server waits for its own place when that does not answer. It must first see that a place is free before it takes it.

@@ -99,6 +99,14 @@ export class PostgresCopying implements CopyStore {
     return rows.map(({ user }) => user);
   }
 
+  async isServed(): Promise<boolean> {
+    const isAlive = gt(replicas.expiresAtMs, this.#db.now());
+    const rows = await this.#db.read((db) =>
+      db.select({ one: sql`1` }).from(replicas).where(isAlive).limit(1),
+    );
+    return rows.length > 0;
+  }
+
   async needsBlobs(): Promise<boolean> {
     const { rows } = await this.#db.read((db) =>
       db.execute<{ is_found: boolean }>(

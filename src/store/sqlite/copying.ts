@@ -80,6 +80,10 @@ export class SqliteCopying implements CopyStore {
     return [];
   }
 
+  async isServed(): Promise<boolean> {
+    return false;
+  }
+
   async needsBlobs(): Promise<boolean> {
     const found = this.#db.get<{ isFound: number }>(
       sql`select exists (select 1 from files where ${isListed})
