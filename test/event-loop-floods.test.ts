@@ -209,6 +209,19 @@ const FLOODS: readonly Flood[] = [
   },
 ];
 
+async function ask(url: string): Promise<number> {
+  const answer = await fetch(`${url}/v1/chat/completions`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: '{"model":"m","messages":[]}',
+  });
+  await answer.arrayBuffer();
+  return answer.status;
+}
+
+/** Asks on several connections at once, and returns the statuses. */
+const askAtOnce = (url: string) => Promise.all(Array.from({ length: CONNECTIONS }, () => ask(url)));
+
 describe("a model server holds up nothing, and takes no memory, with", () => {
   test.each(FLOODS)("$name", AGAIN, async ({ answer, status }) => {
     const port = await listening(
@@ -218,23 +231,38 @@ describe("a model server holds up nothing, and takes no memory, with", () => {
     );
     const upstream = { name: "u", base_url: `http://127.0.0.1:${port}/v1`, models: ["*"] };
     await using watched = await startWatched(await mkdtemp(join(folder, "data-")), [upstream]);
-    const ask = async () => {
-      const body = '{"model":"m","messages":[]}';
-      const url = `${watched.url}/v1/chat/completions`;
-      const headers = { "content-type": "application/json" };
-      const answer = await fetch(url, { method: "POST", headers, body });
-      await answer.arrayBuffer();
-      return answer.status;
-    };
     const longestTurnMs = await watched.watch();
     const peakBytes = await watched.server.peakMemoryBytes(async () => {
-      const asked = Array.from({ length: CONNECTIONS }, ask);
-      for (const each of await Promise.all(asked)) expect([status, 503]).toContain(each);
+      for (const each of await askAtOnce(watched.url)) expect([status, 503]).toContain(each);
     });
     expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
     expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
   });
 });
+
+test(
+  "a proxy that is asked for a tunnel holds up nothing with a head without end",
+  AGAIN,
+  async () => {
+    const head = `HTTP/1.1 200 OK\r\n${"a:\r\n".repeat(100_000)}`;
+    const port = await listening(
+      createServer((socket) => {
+        socket.on("error", () => {});
+        socket.once("data", () => void write(socket, head));
+      }),
+    );
+    const upstream = {
+      name: "u",
+      base_url: "https://models.test/v1",
+      proxy: `http://127.0.0.1:${port}`,
+      models: ["*"],
+    };
+    await using watched = await startWatched(await mkdtemp(join(folder, "data-")), [upstream]);
+    const longestTurnMs = await watched.watch();
+    for (const status of await askAtOnce(watched.url)) expect([502, 503]).toContain(status);
+    expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+  },
+);
 
 test(
   "requests without a key hold up nothing, whatever they send in place of one",

@@ -180,17 +180,20 @@ function connectThrough(proxy: URL, { tls, limits }: ConnectionOptions): Dispatc
     uri: proxy.origin,
     ...(isOpen ? {} : { token: basicAuthorization(proxy) }),
     // The agent's own default opens a connection for each request, and waits minutes for an answer of the proxy.
-    factory: (to, options: PoolOptions) => {
-      const { connect } = options;
-      const skipping = typeof connect === "function" ? { connect: readingAnswers(connect) } : {};
-      return new Pool(to, { ...options, ...limits, ...skipping });
-    },
-    clientFactory: (to, options) => new Pool(to, { ...options, headersTimeout: tls.timeout }),
+    factory: (to, options: PoolOptions) => new Pool(to, { ...readInTurns(options), ...limits }),
+    clientFactory: (to, options: PoolOptions) =>
+      new Pool(to, { ...readInTurns(options), headersTimeout: tls.timeout }),
     allowH2: false,
     requestTls: tls,
     proxyTls: tls,
   });
 }
+
+/** The agent connects by functions of its own. */
+const readInTurns = (options: PoolOptions): PoolOptions =>
+  typeof options.connect === "function"
+    ? { ...options, connect: readingAnswers(options.connect) }
+    : options;
 
 /**
  * Reads the file with the authorities; null without one. The file was there when the configuration was checked. If it has
