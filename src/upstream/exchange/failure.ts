@@ -20,7 +20,8 @@ const WORDS: Readonly<Record<string, string>> = {
   EMFILE: "batchd has too many files open",
   UND_ERR_CONNECT_TIMEOUT: "no connection in time",
   UND_ERR_SOCKET: "connection closed before the answer was complete",
-  UND_ERR_RES_CONTENT_LENGTH_MISMATCH: "the answer does not have the length that it announced",
+  // undici says so of everything that is wrong behind the length, such as a sign that no header may have.
+  UND_ERR_RES_CONTENT_LENGTH_MISMATCH: "the answer is not HTTP, or not as long as it announced",
   UND_ERR_HEADERS_OVERFLOW: "the headers of the answer are too long",
   UND_ERR_PRX_CONN: "the proxy closed the connection",
   UND_ERR_PRX_TLS: "TLS with the proxy failed",

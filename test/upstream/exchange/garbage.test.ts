@@ -177,7 +177,12 @@ describe("is no answer, in words of ours", () => {
     [
       "two lengths",
       ["HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}"],
-      "the answer does not have the length",
+      "not as long as it announced",
+    ],
+    [
+      "a header with a control character, behind the length",
+      ["HTTP/1.1 200 OK\r\ncontent-length: 2\r\nx-a: \x01\r\n\r\n{}"],
+      "the answer is not HTTP",
     ],
     [
       "a flood of headers",
