@@ -79,6 +79,21 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await guest.getByRole("button", { name: "Sign in" }).waitFor();
   });
 
+  test("a key with every scope can be revoked on a phone", async () => {
+    const page = await signedIn(OPERATOR, "/keys");
+    const scopes = ["read", "write", "interactive", "admin"];
+    const headers = { authorization: `Bearer ${OPERATOR}` };
+    const body = JSON.stringify({ name: "everything", project: "team-search", scopes });
+    await fetch(`${service.url}/v1/admin/keys`, { method: "POST", headers, body });
+    await page.setViewportSize({ width: 360, height: 720 });
+    const revoke = page
+      .locator("tr", { hasText: "everything" })
+      .getByRole("button", { name: "Revoke" });
+    await revoke.waitFor();
+    const { x = 0, width = 0 } = (await revoke.boundingBox()) ?? {};
+    expect(x + width).toBeLessThanOrEqual(360);
+  });
+
   /** Shows the page, or another tab. */
   const show = (page: Page, isShown: boolean) =>
     page.evaluate(`
