@@ -28,8 +28,11 @@ export function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType): strin
     const known = keysAt(schema, issue.path);
     const homes = issue.path.length === 0 ? homesOfKeys(schema, known) : new Map<string, string>();
     return issue.keys.map((key) => {
+      const place = pathText([...issue.path, key]);
+      // Entries of other kinds have it.
+      if (known.includes(key)) return `${place}: unknown key for this kind`;
       const hint = suggestion(closestTo(key, known) ?? homes.get(key));
-      return `${pathText([...issue.path, key])}: unknown key${hint}`;
+      return `${place}: unknown key${hint}`;
     });
   }
   const isMissing = issue.code === "invalid_type" || issue.code === "invalid_value";

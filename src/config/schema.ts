@@ -27,6 +27,7 @@ import {
   name,
   openHttpUrl,
   secret,
+  written,
 } from "./values.ts";
 
 /** The protocols by their OpenTelemetry names. Every collector accepts both; protobuf is smaller. */
@@ -37,7 +38,7 @@ const PADDED_BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]
 /** A secret of the form `whsec_` and the key in base64. Any other text is the key itself. */
 const signingSecret = z
   .string()
-  .regex(/^\S(?:.*\S)?$/, "expected text without spaces or line breaks around it")
+  .regex(/^\S(?:.*\S)?$/, written("text without spaces or line breaks around it"))
   .refine(
     (text) => !text.startsWith("whsec_") || isPaddedBase64(text.slice("whsec_".length)),
     "expected base64, with its padding, after whsec_",

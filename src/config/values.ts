@@ -74,13 +74,19 @@ export const lifetimeSeconds = duration(
   "at least a second and at most ten years (3650d)",
 );
 
+/** Says how a text is written, and that it is empty if it is: a variable of the environment may be set to nothing. */
+export const written = (how: string) => ({
+  error: ({ input }: { readonly input?: unknown }) =>
+    `expected ${how}${input === "" ? ", got an empty text" : ""}`,
+});
+
 /**
  * A text that may stand in an HTTP header. A key from a file often ends in an invisible newline, which HTTP would
  * refuse.
  */
 export const secret = z
   .string()
-  .regex(/^[\x21-\x7e]+$/, "expected printable ASCII without spaces or line breaks");
+  .regex(/^[\x21-\x7e]+$/, written("printable ASCII without spaces or line breaks"));
 
 const addressSuchAs = (example: string) =>
   z.url({

@@ -40,7 +40,7 @@ const KEY = { access_key_id: "AKIAEXAMPLE", secret_access_key: "example-secret-4
 
 test.each([
   [{ ...S3, bucket: undefined }, "locations[0].bucket: required"],
-  [{ ...S3, path: "/a" }, "locations[0].path: unknown key"],
+  [{ ...S3, path: "/a" }, "locations[0].path: unknown key for this kind"],
   [{ ...S3, prefix: "/a/" }, "locations[0].prefix: expected a path"],
   [{ ...S3, prefix: "a/../b/" }, "locations[0].prefix: expected a path"],
   [{ ...S3, endpoint: "http://u:p@h" }, "locations[0].endpoint: leave user name and password out"],

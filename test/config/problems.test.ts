@@ -158,3 +158,14 @@ describe("a key that is not known comes with the one that was probably meant", (
     ["server: { completely_else: a }", "server.completely_else: unknown key"],
   ])("%s", (yaml, problem) => expect(problemsOf(yaml)).toContain(problem));
 });
+
+test("a secret that an empty variable leaves empty is named as empty", () => {
+  const yaml = `
+auth: { keys: [{ name: ci, key: "${A}" }] }
+webhooks: { endpoints: [{ name: a, url: "http://a", secret: "${A}" }] }
+`;
+  expect(problemsOf(yaml, { A: "" })).toEqual([
+    "auth.keys[0].key: expected printable ASCII without spaces or line breaks, got an empty text",
+    "webhooks.endpoints[0].secret: expected text without spaces or line breaks around it, got an empty text",
+  ]);
+});
