@@ -57,10 +57,15 @@ const NO_LIMITS = {
 };
 
 export function configFor(flags: RunFlags, dataDir: string): Config {
-  const { upstream, config: path } = flags;
+  const { upstream, config: path, concurrency } = flags;
   if (upstream === undefined && path === undefined) {
     throw new CommandFailure(
       "no model server is named: --upstream http://localhost:8000/v1, or --config with upstreams",
+    );
+  }
+  if (upstream === undefined && concurrency !== undefined) {
+    throw new CommandFailure(
+      "--concurrency is for --upstream: max_concurrency of each upstream in --config says how much it takes",
     );
   }
   const values = {

@@ -1,6 +1,7 @@
 /** The command `batchd run`, as commander knows it. */
 import { type Command, Option } from "commander";
 import { BATCH_ENDPOINTS } from "../contract/batch.ts";
+import { EXIT, EXIT_MEANINGS } from "./exit-codes.ts";
 import { addManual } from "./help.ts";
 import { wholeNumber, withFormat, withJson } from "./options.ts";
 
@@ -13,6 +14,13 @@ Environment:
   BATCHD_UPSTREAM_API_KEY  the key for --upstream
   OPENAI_API_KEY           the key if --upstream is OPENAI_BASE_URL or api.openai.com
   NO_COLOR                 set to anything: no colours`;
+
+/** The batch of a run has no server at which it could be paused or cancelled, or go on without the command. */
+const EXIT_CODES = [
+  ...EXIT_MEANINGS.filter(([code]) => code <= EXIT.failed),
+  [EXIT.endedEarly, "the window of the batch is over"],
+  [EXIT.interrupted, "Ctrl-C; the same command goes on where it was"],
+] as const;
 
 /** Adds the command. `act` is given the file and the options. */
 export function addRun(
@@ -35,7 +43,7 @@ export function addRun(
         BATCH_ENDPOINTS,
       ),
     )
-    .option("--concurrency <number>", "most requests at once", wholeNumber(1))
+    .option("--concurrency <number>", "most requests at once to --upstream", wholeNumber(1))
     .option("--data-dir <dir>", "the folder for what is done; it is kept at the end")
     .option("--overwrite", "send all lines again although the output is there");
   addManual(withJson(withFormat(command), "print each change as a line of JSON"), {
@@ -49,7 +57,7 @@ export function addRun(
         "takes upstreams with keys, rates and prices from a file",
       ],
     ],
-    waits: true,
+    exitCodes: EXIT_CODES,
     asksServer: false,
     more: MORE,
   }).action(act);

@@ -200,6 +200,28 @@ test("faults of the input end it with 4 and their lines; a missing upstream is n
   const wrong = await runCommand([...argsOf(input, output).slice(0, -1), "h:80"]);
   expect(wrong.stderr).toMatch(/base_url: expected an http.* address, such as http:\/\/localhost/);
   expect(without.stderr).toMatch(/^batchd: no model server is named: --upstream http:.*\n$/);
+  const config = join(folder, "batchd.yaml");
+  writeFileSync(config, "upstreams: []");
+  const unheard = ["run", input, "-o", output, "--config", config, "--concurrency", "2"];
+  expect(await runCommand(unheard)).toMatchObject({
+    code: 1,
+    stderr: expect.stringMatching(
+      /^batchd: --concurrency is for --upstream: max_concurrency .*\n$/,
+    ),
+  });
+});
+
+test("the help of a run has the exit codes of a run, which no server goes on with", async () => {
+  const { stdout } = await runCommand(["run", "--help"]);
+  const codes = stdout.slice(stdout.indexOf("Exit codes:")).matchAll(/^ {2}(\d+) +(.*)$/gm);
+  expect(Object.fromEntries([...codes].map(([, code, meaning]) => [code, meaning]))).toEqual({
+    0: expect.stringMatching(/^done/),
+    1: expect.stringMatching(/could not do it/),
+    3: expect.stringMatching(/some lines failed/),
+    4: expect.stringMatching(/the batch failed/),
+    5: "the window of the batch is over",
+    130: "Ctrl-C; the same command goes on where it was",
+  });
 });
 
 test("a run whose key or address is wrong from the start ends, and says where the key is from", async () => {
