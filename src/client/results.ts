@@ -74,7 +74,9 @@ async function rowsSoFar(server: Server, batch: ShownBatch, kind: ResultKind): P
   const response = await server.extension("results of a batch that still runs", batch.id, (path) =>
     server.openai.get(`${path}/${kind}`).asResponse(),
   );
-  complain(`${batch.id} still runs (${batch.status}): these are its results so far`);
+  const paused = batch.x_batchd?.paused;
+  const state = paused ? `is paused (${paused.reason})` : `still runs (${batch.status})`;
+  complain(`${batch.id} ${state}: these are its results so far`);
   return response.body === null
     ? Readable.from([])
     : Readable.fromWeb(response.body as ReadableStream<Uint8Array>);
