@@ -1,5 +1,8 @@
 /** Quotas of projects: exact under 200 requests at once, on one server with SQLite and on two with PostgreSQL. */
+import { join } from "node:path";
+import Database from "better-sqlite3";
 import { describe, expect, test } from "vitest";
+import { FakeClock } from "../support/fake-clock.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import {
@@ -97,6 +100,25 @@ describe.each([
       expect((await ask(servers.urls[0] as string, "files", {}, "key-b")).status).toBe(200);
     },
   );
+});
+
+test("a project that has no request left in a minute is refused without the database until the next one", async () => {
+  const clock = new FakeClock();
+  const rules = (perMinute: number) => configWith({ quotas: { requests_per_minute: perMinute } });
+  await using service = await startTestService({ clock, config: rules(1) });
+  const statusOf = async (key?: string) => (await ask(service.url, "files", {}, key)).status;
+  expect([await statusOf(), await statusOf()]).toEqual([200, 429]);
+  const db = new Database(join(service.dataDir, "batchd.sqlite"));
+  db.exec("begin immediate");
+  const refused = await ask(service.url, "files");
+  db.close();
+  expect(refused.status).toBe(429);
+  expect(refused.headers.get("x-ratelimit-remaining-requests")).toBe("0");
+  expect(await statusOf("key-b")).toBe(200);
+  service.reconfigure(rules(2));
+  expect([await statusOf(), await statusOf()]).toEqual([200, 429]);
+  clock.advance(60_000);
+  expect([await statusOf(), await statusOf(), await statusOf()]).toEqual([200, 200, 429]);
 });
 
 describe("with an upstream that answers nothing for now", () => {
