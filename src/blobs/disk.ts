@@ -43,6 +43,7 @@ import {
   writeAll,
   writeStream,
 } from "./file-system.ts";
+import { Semaphore } from "./semaphore.ts";
 
 /**
  * Each reading holds a piece or two while its reader is slow, and there may be thousands of downloads. So the pieces get shorter
@@ -60,6 +61,12 @@ const DELETED_AT_ONCE = 32;
 /** The codes of a process that can open no file, which say nothing about the folder. */
 const NO_DESCRIPTOR = ["EMFILE", "ENFILE"];
 const LOOKUP_PAGE = 500;
+/**
+ * The sync of a large file may take seconds on a slow disk, and Node has four threads for all files. Large files that are complete
+ * at the same moment would take all of them, and whatever needs a file would wait.
+ */
+const LONG_SYNCS = 2;
+const LONG_SYNC_BYTES = 16 * 1024 * 1024;
 
 export interface DiskOptions {
   /** Whether other processes write to the folder at the same time. */
@@ -94,6 +101,7 @@ export class DiskBlobs implements Blobs {
    */
   readonly #durableFolders = new Set<string>();
   #readingCount = 0;
+  readonly #longSyncs = new Semaphore(LONG_SYNCS);
 
   /** Callers use {@link openDiskBlobs}. */
   constructor(root: string, { isShared }: DiskOptions) {
@@ -106,6 +114,7 @@ export class DiskBlobs implements Blobs {
     let bytes = 0;
     await this.#publish(key, async (file) => {
       bytes = await writeStream(file, source);
+      return bytes;
     });
     return { bytes };
   }
@@ -274,13 +283,14 @@ export class DiskBlobs implements Blobs {
     return new BlobsUnavailable(`the folder ${this.#root} is away`, options);
   }
 
-  async #publish(key: string, write: (file: FileHandle) => Promise<void>): Promise<void> {
+  async #publish(key: string, write: (file: FileHandle) => Promise<number>): Promise<void> {
     const path = this.#pathOf(key);
     const temporary = join(this.#root, temporaryFor(key));
     try {
       await using file = await this.#create(temporary);
-      await write(file);
-      await file.sync();
+      const bytes = await write(file);
+      if (bytes < LONG_SYNC_BYTES) await file.sync();
+      else await this.#longSyncs.run(() => file.sync());
       // The database of a shared folder is elsewhere.
       if (!this.#isShared) await assertRoom(this.#root);
       await moveInto(temporary, path);

@@ -195,14 +195,15 @@ type Written = Pick<FileHandle, "appendFile"> & {
   writev(pieces: readonly Uint8Array[]): Promise<{ readonly bytesWritten: number }>;
 };
 
-/** Writes all pieces in one call. */
-export async function writeAll(file: Written, pieces: readonly Uint8Array[]): Promise<void> {
+/** Writes all pieces in one call. Resolves to the number of bytes. */
+export async function writeAll(file: Written, pieces: readonly Uint8Array[]): Promise<number> {
   const bytes = pieces.reduce((sum, piece) => sum + piece.byteLength, 0);
-  if (bytes === 0) return;
+  if (bytes === 0) return 0;
   const { bytesWritten } = await file.writev(pieces);
   if (bytesWritten < bytes) {
     await file.appendFile(Buffer.concat(pieces).subarray(bytesWritten));
   }
+  return bytes;
 }
 
 let streamCount = 0;
@@ -218,7 +219,7 @@ export async function writeStream(
   let bytes = 0;
   let gathered: Uint8Array[] = [];
   let gatheredBytes = 0;
-  let writing: Promise<void> = Promise.resolve();
+  let writing: Promise<unknown> = Promise.resolve();
   streamCount++;
   try {
     for await (const piece of source) {

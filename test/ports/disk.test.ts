@@ -3,7 +3,7 @@ import { type FileHandle, open } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
-import { afterAll, assert, describe, expect, test } from "vitest";
+import { afterAll, assert, describe, expect, test, vi } from "vitest";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
 import { systemClock } from "../../src/clock.ts";
 import { parseConfig } from "../../src/config/config.ts";
@@ -35,6 +35,40 @@ describe("disk blobs", () => {
     const blobs = await openDiskBlobs(root);
     expect(entriesOf(root)).toEqual([".tmp", "files", "files/a"]);
     expect((await buffer(blobs.read("files/a"))).toString()).toBe("kept");
+  });
+
+  test("sync two large blobs at a time, so that threads are left for what else needs a file", async () => {
+    const root = newRoot();
+    const blobs = await openDiskBlobs(root);
+    await using any = await open(root, "r");
+    const files: FileHandle = Object.getPrototypeOf(any);
+    const { sync } = files;
+    const released = Promise.withResolvers<void>();
+    let syncCount = 0;
+    const spy = vi.spyOn(files, "sync").mockImplementation(async function (this: FileHandle) {
+      if ((await this.stat()).size === large.length) {
+        syncCount++;
+        await released.promise;
+      }
+      return sync.call(this);
+    });
+    const large = Buffer.alloc(16 * 1024 * 1024);
+    const puts = Array.from({ length: 4 }, (_, n) =>
+      blobs.put(
+        `files/large-${n}`,
+        (async function* () {
+          yield large;
+        })(),
+      ),
+    );
+    const written = () => readdirSync(join(root, ".tmp")).length;
+    await expect.poll(() => [written(), syncCount]).toEqual([4, 2]);
+    await blobs.putBytes("files/small", [Buffer.from("small")]);
+    expect(syncCount).toBe(2);
+    released.resolve();
+    await Promise.all(puts);
+    expect(syncCount).toBe(4);
+    spy.mockRestore();
   });
 
   test("in a shared folder leave alone what another process writes, and remove what no row can name", async () => {
