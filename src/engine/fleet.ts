@@ -54,7 +54,7 @@ export class Fleet {
     return this.#workers;
   }
 
-  /** The names of the locations of the other replicas that run batches. */
+  /** The names of the locations that the other replicas deliver to. */
   get locations(): readonly string[] {
     return this.#workers.flatMap(({ common }) => common?.locations ?? []);
   }

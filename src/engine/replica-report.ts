@@ -16,7 +16,7 @@ const FORMAT = 1;
 export interface CommonSettings {
   /** A hash of each group of settings that is to be the same at all replicas. */
   readonly hashes: Readonly<Record<string, string>>;
-  /** The names of its locations. */
+  /** The names of the locations that it delivers to. */
   readonly locations: readonly string[];
   /** Whether it can deliver to buckets of clients. */
   readonly clientBuckets: boolean;

@@ -51,9 +51,10 @@ export class Locations {
     return isOpen && (config.access === "read-write" || config.access === access) ? location : null;
   }
 
-  /** Whether the configuration in force has a location of this name, for any project. */
-  has(name: string): boolean {
-    return this.#entries.has(name);
+  /** Whether results of any project may go to a location of this name. */
+  takesResults(name: string): boolean {
+    const entry = this.#entries.get(name);
+    return entry !== undefined && entry.config.access !== "read";
   }
 
   /**

@@ -38,7 +38,7 @@ function commonSettings(config: Config, role: string): CommonSettings {
   };
   return {
     hashes: Object.fromEntries(Object.entries(groups).map(([key, value]) => [key, hashOf(value)])),
-    locations: config.locations.map(({ name }) => name),
+    locations: config.locations.filter(({ access }) => access !== "read").map(({ name }) => name),
     clientBuckets:
       config.deliveries.client_buckets && config.deliveries.credentials_key !== undefined,
     webhooks: config.webhooks.endpoints.map(({ name, project = null }) => ({ name, project })),

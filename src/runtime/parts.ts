@@ -111,7 +111,7 @@ export function newDeliveryRunner(parts: Omit<Parts, "deliveries" | "projects">)
     log,
     metrics,
     findLocation: (project, name) => locations.find(project, name, "write"),
-    locationsElsewhere: () => fleet.locations.filter((name) => !locations.has(name)),
+    locationsElsewhere: () => fleet.locations.filter((name) => !locations.takesResults(name)),
     areClientBucketsElsewhere: () => fleet.clientBuckets && clientBuckets.refusal() !== null,
     findLocationToClean: (name, placeId) => locations.findToClean(name, placeId),
     findInput: (batch) => store.findInput(batch),
