@@ -13,7 +13,7 @@ import type { FleetRoute } from "./dispatch/fleet-routes.ts";
 import type { Scheduler } from "./dispatch/scheduler.ts";
 import { isUnanswered, UNWRITABLE } from "./dispatch/waiting.ts";
 import type { Fleet } from "./fleet.ts";
-import type { ReplicaReport } from "./replica-report.ts";
+import type { CommonSettings, ReplicaReport } from "./replica-report.ts";
 import type { Stalls } from "./stalls.ts";
 import { type StorageWaits, storageWait } from "./storage-waits.ts";
 
@@ -28,6 +28,8 @@ interface FleetViewDeps {
   readonly storageWaits: StorageWaits;
   readonly stalls: Stalls;
   readonly measure: () => ReturnType<Scheduler["measure"]>;
+  /** Returns what the other replicas are told of the configuration in force. */
+  readonly settings: () => CommonSettings;
   /** Whether answers can be kept. */
   readonly canKeepAnswers: () => boolean;
 }
@@ -49,7 +51,7 @@ export class FleetView {
   /** Describes this process for the other replicas. */
   report(): ReplicaReport {
     const { isWorker, upstreams, fleet, measure, canKeepAnswers } = this.#deps;
-    const { commonFailures, storageWaits, stalls } = this.#deps;
+    const { commonFailures, storageWaits, stalls, settings } = this.#deps;
     return {
       isWorker,
       canWrite: canKeepAnswers(),
@@ -62,6 +64,7 @@ export class FleetView {
       commonFailures: commonFailures.list(),
       storageWaits: storageWaits.list(),
       stalls: stalls.report(),
+      common: settings(),
       ...(fleet.reloadAskedAtMs !== undefined && { reloadAskedAtMs: fleet.reloadAskedAtMs }),
     };
   }

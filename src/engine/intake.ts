@@ -20,6 +20,7 @@ import type { Attributes } from "../telemetry/tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import { type BatchStepDeps, runStep } from "./batch-run.ts";
 import { doubted } from "./doubted-blobs.ts";
+import { type DoubtDeps, isDoubted } from "./doubted-verdicts.ts";
 import { MAX_FAILURES } from "./failure.ts";
 import type { Fleet } from "./fleet.ts";
 import { readLines, readNumbered, sampledLines } from "./input-lines.ts";
@@ -36,7 +37,7 @@ import { isLost } from "./segment.ts";
 import { type ServedModels, servedModels } from "./served-models.ts";
 import type { Work } from "./side-by-side.ts";
 
-export interface IntakeDeps extends BatchStepDeps {
+export interface IntakeDeps extends BatchStepDeps, Pick<DoubtDeps, "settings"> {
   readonly upstreams: Upstreams;
   readonly fleet: Pick<Fleet, "nowMs" | "workers" | "refresh">;
   readonly memory: MemoryBudget;
@@ -64,7 +65,8 @@ async function validate(
   stop: AbortSignal,
   deps: IntakeDeps,
 ): Promise<Verdict | null> {
-  const verdict = await judgeForAll(claimed, stop, deps);
+  const found = await judgeForAll(claimed, stop, deps);
+  const verdict = found !== "awaited" && isDoubted(found, claimed.batch, deps) ? "awaited" : found;
   if (verdict === "awaited") {
     // The lease has to run out before the batch is judged again.
     deps.log.info({ batch: claimed.batch.id }, "batch.waits_for_server");

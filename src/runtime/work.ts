@@ -73,7 +73,7 @@ export async function openWork(options: RuntimeOptions, closers: Closers) {
   const prices = () => priceRules(configNow().prices);
   const pricing = new Pricing(prices);
   const engine = newEngine(parts, { role, closers, prices, pricing });
-  const sharing = await startSharing(parts, engine, { role, closers, pricing });
+  const sharing = await startSharing(parts, engine, { closers, pricing });
   const drainGraceMs = config.engine.drain_grace_seconds * 1000;
   const drain = () => {
     const drained = [engine.drain(drainGraceMs), parts.deliveries.drain(drainGraceMs)];
@@ -213,14 +213,9 @@ const SHARED_FORECAST_TOLERANCE = 0.01;
 async function startSharing(
   parts: Parts,
   engine: Engine,
-  {
-    role,
-    closers,
-    pricing,
-  }: { readonly pricing: Pricing } & Pick<EngineSurroundings, "role" | "closers">,
+  { closers, pricing }: { readonly closers: Closers; readonly pricing: Pricing },
 ): Promise<CapacitySharing> {
   const { owner, store, upstreams, fleet, projects, clock, log, configNow } = parts;
-  const settingsOf = describingSettings(role);
   const limitOf = (target: string) =>
     configNow().upstreams.find(({ name }) => name === target)?.max_concurrency ?? null;
   const sharing = new CapacitySharing({
@@ -235,7 +230,7 @@ async function startSharing(
       // Another project may have the name later, and no other replica is to learn of this one any more.
       upstreams.forgetProjects(projects.deleted);
       pricing.forgetProjects(projects.deleted);
-      return { ...engine.view.report(), common: settingsOf(configNow()) };
+      return engine.view.report();
     },
     mayKeepHouse: () => !engine.isDraining,
     // No other process takes leases of SQLite over. A locked database must not stop requests that do not need it.
@@ -257,6 +252,7 @@ interface EngineSurroundings extends Pick<EngineOptions, "prices" | "pricing"> {
 function newEngine(parts: Parts, { role, closers, prices, pricing }: EngineSurroundings): Engine {
   const { owner, store, blobs, intents, upstreams, fleet, memory } = parts;
   const { webhooks, deliveries, projects, clock, log, metrics, tracing, configNow } = parts;
+  const settingsOf = describingSettings(role);
   const engine = new Engine({
     owner,
     store,
@@ -270,6 +266,7 @@ function newEngine(parts: Parts, { role, closers, prices, pricing }: EngineSurro
     metrics,
     tracing,
     isWorker: role !== "api",
+    settings: () => settingsOf(configNow()),
     forecastTolerance: isShared(configNow()) ? SHARED_FORECAST_TOLERANCE : 0,
     limits: () => intakeLimits(configNow()),
     defaultModel: () => defaultModelOf(configNow()),

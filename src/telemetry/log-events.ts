@@ -93,7 +93,7 @@ export const LOG_EVENTS = {
     "input.derived": "The input of a batch was made of lines of another one.",
     "batch.started": "The input of a batch was accepted; its lines may go out.",
     "batch.waits_for_server":
-      "No server serves a model of a batch, and one that did has left a moment ago: the batch is looked at again.",
+      "A batch is looked at again: no server serves a model of it, and one that did has left a moment ago, or the settings of this server refuse it, and those of another one differ.",
     "batch.window_over": "The window of a batch is over; it is ending.",
     "config.reloaded": "A changed configuration took effect.",
     "delivery.cancelled": "A client cancelled a delivery.",

@@ -1,0 +1,58 @@
+/** Workers on one PostgreSQL whose settings differ, as while a change reaches them one after the other. */
+import { expect, test } from "vitest";
+import { createBatch, submitLines } from "../support/batches.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { sharePostgres } from "../support/postgres.ts";
+import { chatLine, startTestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const postgres = forAllTests(await sharePostgres("workers with different settings"));
+
+const mixed = [
+  chatLine("line-1", "Hello", { model: undefined }),
+  chatLine("line-2", "Hello", { model: "other" }),
+];
+
+test.skipIf(postgres === null)(
+  "a batch that the settings of one worker refuse is left to those of another",
+  async () => {
+    using folder = temporaryFolder("batchd-doubted-");
+    await using upstream = await startUpstream();
+    const common = {
+      database_url: await postgres!.createDatabase(),
+      engine: { stop_grace_seconds: 0, drain_grace_seconds: 0, lease_seconds: 3 },
+    };
+    const start = (settings: object) =>
+      startTestService({
+        upstreamUrl: upstream.url,
+        dataDir: folder.path,
+        config: { ...common, ...settings },
+      });
+    const prices = [{ model: "*", per_request: "1", currency: "USD" }];
+    const limits = { allow_mixed_models: true };
+    await using changed = await start({ default_model: "small", limits, prices });
+    await using unchanged = await start({});
+    await changed.events.reached("replicas.disagree");
+
+    const input = await changed.upload(mixed);
+    const x_batchd = { budget: "10" };
+    const batches = await Promise.all(
+      Array.from({ length: 8 }, () => createBatch(changed.openai, input, { x_batchd })),
+    );
+    for (const { id } of batches) {
+      const { status, errors } = await Promise.race(
+        [changed, unchanged].map((service) => service.ended(id)),
+      );
+      expect([status, errors?.data]).toEqual(["completed", undefined]);
+    }
+
+    // No setting makes it better.
+    const { id } = await submitLines(changed.openai, [chatLine("line-1", "Hello"), "{"]);
+    const ended = await Promise.race([changed, unchanged].map((service) => service.ended(id)));
+    expect(ended.errors?.data?.[0]?.code).toBe("invalid_json_line");
+    for (const { events } of [changed, unchanged]) {
+      expect(events.count("batch.waits_for_server", { batch: id })).toBe(0);
+    }
+  },
+);
