@@ -8,9 +8,16 @@ import {
   readFileSync,
   writeFileSync,
 } from "node:fs";
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type ServerResponse,
+} from "node:http";
 import { basename, dirname, join } from "node:path";
 import { afterEach, expect, test } from "vitest";
+import type { DeliveryObject } from "../../src/contract/delivery.ts";
+import { FakeClock } from "../support/fake-clock.ts";
 import { TestRepository } from "../support/git-repository.ts";
 import { listening } from "../support/listening.ts";
 import { chatLines, startTestService } from "../support/service.ts";
@@ -120,6 +127,41 @@ async function deliverOnce(repository: TestRepository, location: Record<string, 
   expect(repository.text("fsck", "--full", "--no-dangling")).toBe("");
   return { processes, shown: JSON.stringify([service.events.all, history]) };
 }
+
+test("results wait for a repository in whose place a proxy shows a page", async () => {
+  using repository = new TestRepository();
+  repository.git("config", "http.receivepack", "true");
+  let isAway = true;
+  const server = serveOverHttp(repository);
+  const [serve] = server.listeners("request") as [RequestListener];
+  server.removeAllListeners("request").on("request", (asked, answer) => {
+    if (isAway) answer.writeHead(200, { "content-type": "text/html" }).end("<html>Log in</html>");
+    else serve(asked, answer);
+  });
+  const address = `http://127.0.0.1:${await listening(server)}/${basename(repository.path)}`;
+  const evals = { name: "evals", kind: "git", access: "write", repository: address };
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    clock,
+    config: { locations: [{ ...evals, username: "batchd", password: PASSWORD }] },
+  });
+  const { id } = await service.run(chatLines(1));
+  const path = `/batches/${id}/deliveries`;
+  const body = { location: "evals" };
+  const { id: delivery } = (await service.openai.post(path, { body })) as DeliveryObject;
+  const tries = ["delivery.given_up", "delivery.attempt_failed"] as const;
+  await Promise.race(tries.map((end) => service.events.reached(end, { delivery })));
+  expect(await service.openai.get(`${path}/${delivery}`)).toMatchObject({
+    status: "pending",
+    error: { message: "evals shows no branch: it is empty, or another server answers for it" },
+  });
+  isAway = false;
+  clock.advance(60_000);
+  await service.events.reached("delivery.delivered", { delivery });
+  expect(repository.branches).toEqual([`batch/${id}`, "main"]);
+});
 
 test.runIf(process.platform === "linux")(
   "results are pushed over http with a password that no process, log or answer shows",

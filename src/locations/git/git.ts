@@ -146,12 +146,17 @@ export class GitLocation implements Location {
 
   async #view(folder: string, branches: readonly string[], signal: AbortSignal) {
     const { base: baseBranch, remote } = this.#settings;
-    const { repository, heads, blocked } = await Repository.open(this.#deps.git, {
+    const { repository, heads, blocked, isEmpty } = await Repository.open(this.#deps.git, {
       remote,
       folder,
       signal,
       branches: [baseBranch, ...branches],
     });
+    // Git takes the page of a proxy for a repository without a branch.
+    if (isEmpty) {
+      const words = `${this.name} shows no branch: it is empty, or another server answers for it`;
+      throw new LocationError("unavailable", words);
+    }
     const base = heads.get(baseBranch);
     if (base === undefined) {
       throw new LocationError("refused", `there is no branch ${baseBranch} in ${this.name}`);

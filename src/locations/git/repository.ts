@@ -24,6 +24,8 @@ export interface TreeEntry {
 }
 
 interface Listed {
+  /** Whether the other side shows nothing at all. A repository with a commit has a `HEAD`. */
+  readonly isEmpty: boolean;
   /** The commits of the branches that are there. */
   readonly heads: Map<string, string>;
   /** The names that are a folder of other branches, or lie below another branch: git cannot make them. */
@@ -90,13 +92,13 @@ export class Repository {
   ): Promise<{ repository: Repository } & Listed> {
     const { remote, folder, branches, signal } = options;
     const repository = new Repository(git, folder, { config: configOf(remote), signal });
-    const { heads, blocked } = await repository.#listHeads(remote, branches);
+    const { heads, ...listed } = await repository.#listHeads(remote, branches);
     const isSha256 = [...heads.values()].some((id) => id.length === SHA256_DIGITS);
     const format = isSha256 ? ["--object-format=sha256"] : [];
     await repository.#run(["init", "--quiet", "--bare", "--template=", ...format]);
     if (heads.size > 0) await repository.#fetch([...heads.keys()]);
     for (const branch of heads.keys()) heads.set(branch, await repository.#resolve(branch));
-    return { repository, heads, blocked };
+    return { repository, heads, ...listed };
   }
 
   /** Returns the entry at a path; null if there is none. */
@@ -172,7 +174,7 @@ export class Repository {
     const wanted = branches.flatMap((branch) => [branch, `${branch}/*`, ...foldersAbove(branch)]);
     const refs = [...new Set(wanted)].map((branch) => `refs/heads/${branch}`);
     // There is no repository yet, whose settings could name the remote.
-    const listed = await this.#run(["ls-remote", "--quiet", "--", address, ...refs]);
+    const listed = await this.#run(["ls-remote", "--quiet", "--", address, "HEAD", ...refs]);
     const heads = new Map<string, string>();
     const others: string[] = [];
     for (const line of listed.split("\n")) {
@@ -183,7 +185,7 @@ export class Repository {
     }
     const isBlocked = (branch: string) =>
       others.some((name) => name.startsWith(`${branch}/`) || branch.startsWith(`${name}/`));
-    return { heads, blocked: new Set(branches.filter(isBlocked)) };
+    return { heads, isEmpty: listed === "", blocked: new Set(branches.filter(isBlocked)) };
   }
 
   /** The other side may not know how to leave contents out, or send without end. That must not fill the disk. */
