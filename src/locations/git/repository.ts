@@ -193,8 +193,10 @@ export class Repository {
     const refs = branches.map((branch) => `+refs/heads/${branch}:${REFS}${branch}`);
     const options = ["--depth=1", "--no-tags", "--filter=blob:none", "--no-write-fetch-head"];
     const args = ["fetch", "--progress", ...options, "origin", ...refs];
-    const { bavail, bsize } = await statfs(this.#folder);
-    await this.#runWithin(Math.floor(bavail * bsize * ROOM_SHARE), args).catch((error: unknown) => {
+    const { blocks, bavail, bsize } = await statfs(this.#folder);
+    // Some file systems do not say how large they are.
+    const maxBytes = blocks === 0 ? Number.POSITIVE_INFINITY : bavail * bsize * ROOM_SHARE;
+    await this.#runWithin(maxBytes, args).catch((error: unknown) => {
       if (!(error instanceof TooLarge)) throw error;
       const words = "the repository sends more than there is room for on the disk of the server";
       throw new LocationError("unavailable", words, { cause: error });
