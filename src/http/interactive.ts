@@ -82,9 +82,9 @@ async function sendOn(
   });
 }
 
-/** The upstream's headers that matter to a client. All others concern only batchd and the upstream. */
+/** The upstream's headers that matter to a client. All others concern only batchd and the upstream: no answer is compressed. */
 const PASSED_ON =
-  /^(?:content-type|content-length|content-encoding|cache-control|retry-after|retry-after-ms|x-should-retry|x-ratelimit-.+)$/;
+  /^(?:content-type|content-length|cache-control|retry-after|retry-after-ms|x-should-retry|x-ratelimit-.+)$/;
 
 /** A header that is set already says how many requests the project has left. The upstream speaks of those of all projects. */
 function passedOn(

@@ -168,12 +168,14 @@ export function refusalIn(
 }
 
 const MAX_STATUS = 599;
+/** Some servers name the charset of their text here. The clients of OpenAI take such an answer for what it is. */
+const UNCOMPRESSED = /^\s*(?:(?:identity|utf-?8)\s*)?$/i;
 
 /** Says why an answer with this head is no answer, whatever follows; null when it is one. */
 export function problemOfHead({ status, headers }: Omit<RawAnswer, "body">): string | null {
   if (status > MAX_STATUS) return `status ${status}, which HTTP does not have`;
   const encoding = header(headers, "content-encoding");
-  if (encoding === null || /^\s*(?:identity\s*)?$/i.test(encoding)) return null;
+  if (encoding === null || UNCOMPRESSED.test(encoding)) return null;
   return "an answer that is compressed, although none was asked to be";
 }
 

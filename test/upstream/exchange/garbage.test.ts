@@ -78,6 +78,22 @@ test("an empty request id is none, so that each row has one of its own", async (
   expect(new Set(ids).size).toBe(2);
 });
 
+test("a charset in the place of a compression is no reason to refuse an answer", async () => {
+  pieces = [GOOD.replace("\r\n", "\r\nContent-Encoding: UTF-8\r\n")];
+  await using service = await startTestService({ upstreamUrl: url });
+
+  const answer = await fetch(`${service.url}/v1/chat/completions`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: '{"model":"m","messages":[]}',
+  });
+  expect(await answer.text()).toBe(GOOD_BODY);
+  expect(answer.headers.has("content-encoding")).toBe(false);
+
+  const batch = await service.run(chatLines(2));
+  expect(batch.request_counts).toEqual({ total: 2, completed: 2, failed: 0 });
+});
+
 describe("interim answers that were not asked for do not touch the answer", () => {
   test.each<[string, typeof pieces]>([
     ["100 before it", [CONTINUE, GOOD]],
