@@ -55,6 +55,11 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
     ["one column", "country\nPeru\nChad\n", ["Peru", "Chad"]],
     ["spaces behind the commas of its header", "id, country\n1,Peru\n", ["Peru"]],
     ["semicolons, and commas in its values", "id;country\n1;Peru, South\n\n", ["Peru, South"]],
+    [
+      "the separator that Excel writes",
+      "sep=;\r\nid;country\r\n1;Peru, South\r\n",
+      ["Peru, South"],
+    ],
     ["a byte order mark", "\ufeffcountry\nPeru\n", ["Peru"]],
     ["UTF-16", Buffer.from("\ufeffid,country\n1,Côte\n", "utf16le"), ["Côte"]],
     ["UTF-16 without its mark", Buffer.from("id,country\n1,Côte\n", "utf16le"), ["Côte"]],
@@ -74,6 +79,7 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
     ],
     ['id,c\n1,a\n2,"b"c"\n3,d\n', "Line 3: Trailing quote on quoted field is malformed."],
     ['id,c\n1,"a\nb"\n2,c,d\n', "Line 4: Columns: 2 in the header, 3 in this row."],
+    ["sep=,\nid,c\n1\n", "Line 3: Columns: 2 in the header, 1 in this row."],
     ["id,c\n1,a\n\n2\n", "Line 4: Columns: 2 in the header, 1 in this row."],
     ["id,c\n1,a\n1,b\n", "Line 3: The id 1 is the same as on a line before."],
     ["id,id\n1,a\n", "Line 1: Two columns have the name id."],
@@ -195,6 +201,10 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
     const both = [embedding("a", "/embeddings"), embedding("b", "/v1/embeddings")].join("\n");
     expect(await chosen("a.jsonl", both)).toBe("2 lines, no fault found.");
     expect(await page.getByLabel("Endpoint").inputValue()).toBe("/v1/embeddings");
+    const list = await chosen("a.jsonl", `[${line}]\n${line.replace(/"body":.*/, '"body":[]}')}`);
+    expect(list).toMatch(
+      /Line 1: The line is not a JSON object.*Line 2: body must be a JSON object/s,
+    );
     const mark = await chosen("a.jsonl", `\ufeff${line}`);
     expect(mark).toMatch(/faults:Line 1: It begins with a byte order mark/);
     const latin = Buffer.from(`${line}\n${chatLine("b", "Côte")}`, "latin1");

@@ -11,6 +11,8 @@ const MAX_MEGABYTES = 200;
 const MAX_CELLS = 5_000_000;
 /** The beginning of a file says how its columns and its lines are divided. */
 const GUESSED_CHARACTERS = 1024 * 1024;
+/** What Excel writes and reads as the first line of a CSV file: the sign between its columns. */
+const SEPARATOR_LINE = /^"?sep=(.)"?\r?\n/i;
 const NOT_UNICODE =
   "The file is neither UTF-8 nor UTF-16, so its letters cannot be told. Save it as CSV in UTF-8.";
 const TOO_LARGE = `The file is larger than ${MAX_MEGABYTES} MB. Leave out the columns that no prompt needs, or split it.`;
@@ -32,15 +34,17 @@ export async function readTable(file) {
   if (file.size > MAX_MEGABYTES * 1024 * 1024) return refused(TOO_LARGE);
   const text = await textOf(file);
   if (text === null) return refused(NOT_UNICODE);
+  const [separatorLine = "", separator] = SEPARATOR_LINE.exec(text) ?? [];
+  const table = text.slice(separatorLine.length);
   // The guess passes over empty lines, and the parser must not: they count as lines.
-  const start = Papa.parse(text.slice(0, GUESSED_CHARACTERS), {
+  const start = Papa.parse(table.slice(0, GUESSED_CHARACTERS), {
     preview: 10,
     skipEmptyLines: "greedy",
   });
   const { delimiter, linebreak } = start.meta;
-  const reader = new TableReader();
-  Papa.parse(text, {
-    delimiter,
+  const reader = new TableReader(separatorLine === "" ? 1 : 2);
+  Papa.parse(table, {
+    delimiter: separator ?? delimiter,
     // Some lines of a file that was put together may have a carriage return, and some none. The reader takes it away.
     newline: linebreak === "\r" ? "\r" : "\n",
     // The fast mode would divide the whole file before its first row.
@@ -95,8 +99,13 @@ class TableReader {
   /** @type {Set<string>} */
   #ids = new Set();
   /** The line at which the next row begins. */
-  #line = 1;
+  #line;
   #cellCount = 0;
+
+  /** @param {number} firstLine */
+  constructor(firstLine) {
+    this.#line = firstLine;
+  }
 
   /**
    * Returns false when no more rows are needed.

@@ -56,7 +56,7 @@ export async function checkLines(file) {
 function faultOf(text, ids, checked) {
   if (text.startsWith("\ufeff")) return BYTE_ORDER_MARK;
   const line = parsed(text);
-  if (typeof line !== "object" || line === null) return "The line is not a JSON object.";
+  if (!isObject(line)) return "The line is not a JSON object.";
   const { custom_id: id, method, url, body } = line;
   if (typeof id !== "string" || id === "") return "custom_id is missing.";
   if (ids.has(id)) return "custom_id is the same as on a line before.";
@@ -66,9 +66,12 @@ function faultOf(text, ids, checked) {
   const endpoint = withVersion(url);
   checked.url ??= endpoint;
   if (endpoint !== checked.url) return `url differs from ${checked.url} of the first line.`;
-  if (typeof body !== "object" || body === null) return "body must be a JSON object.";
+  if (!isObject(body)) return "body must be a JSON object.";
   return null;
 }
+
+/** @param {unknown} value */
+const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
 /**
  * The server takes both.
