@@ -41,7 +41,11 @@ export class Server {
       maxRetries: MAX_RETRIES,
       timeout: TIMEOUT_MS,
       fetch: boundedFetch,
-      defaultHeaders: { "User-Agent": `batchd/${version}` },
+      defaultHeaders: {
+        "User-Agent": `batchd/${version}`,
+        // The library wants a key. A server would call it a wrong one, and not a missing one.
+        ...(settings.apiKey === null && { Authorization: null }),
+      },
     });
   }
 

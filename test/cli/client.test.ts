@@ -338,7 +338,7 @@ describe("what is at the server", () => {
 describe("when it cannot", () => {
   test.each([
     ["a wrong key", { BATCHD_API_KEY: "sk-wrong" }, /The key in BATCHD_API_KEY is not one/],
-    ["no key", { BATCHD_API_KEY: "", OPENAI_API_KEY: KEY }, /Set BATCHD_API_KEY to a key/],
+    ["no key", { BATCHD_API_KEY: "", OPENAI_API_KEY: KEY }, /: Missing .*Set BATCHD_API_KEY to/],
     ["two keys", { BATCHD_API_KEY: "sk-a\nsk-b" }, /^batchd: BATCHD_API_KEY is no key: [^-]*$/],
     ["no server", { BATCHD_URL: "http://127.0.0.1:2" }, /cannot reach http:\/\/127\.0\.0\.1:2\/v1/],
     [
