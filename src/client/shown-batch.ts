@@ -25,7 +25,7 @@ const WAITING = mapOf({
   upstream_down: "the model server does not answer",
   refused_credentials: "the model server refuses the key that is configured for it",
   out_of_quota: "the server's account at the model server has no credit or quota left",
-  wrong_address: "the address of the model server seems to be wrong",
+  wrong_address: "the address of the model server seems to be wrong, or it lacks the endpoint",
   not_served: "no model server serves the model any more",
   outside_hours: "the model servers take batch lines at other hours",
   journal_not_writable: "answers cannot be stored at the moment",

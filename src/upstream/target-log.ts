@@ -21,7 +21,7 @@ const REMEDIES: Readonly<Record<RefusalReason, string>> = {
   quota:
     "add credit or raise the limits of the account at this upstream, then send SIGHUP to try again at once",
   address:
-    "check base_url of this upstream (most end in /v1); a changed file is loaded by itself, and SIGHUP tries again at once",
+    "check base_url of this upstream (most end in /v1), and whether it has the endpoint of the batch; a changed file is loaded by itself, and SIGHUP tries again at once",
 };
 
 export class TargetLog {

@@ -37,7 +37,7 @@ export const WAITING_TEXTS: Readonly<Record<WaitingReason, string>> = {
   out_of_quota:
     "The account at its upstreams has no quota or credit left. The operator must add some.",
   wrong_address:
-    "Its upstreams do not know the address that this server asks. The operator must correct it.",
+    "Its upstreams do not know the address that this server asks, or lack the endpoint of the batch. The operator must correct the one, or name a server that has the other.",
   not_served: "No upstream serves its model any more. Lines wait until one does.",
   outside_hours: "Its upstreams take batch lines at other hours.",
   journal_not_writable: "Answers cannot be stored at the moment, so no line goes out.",

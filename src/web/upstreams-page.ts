@@ -148,7 +148,8 @@ const REASONS: Partial<Readonly<Record<Refused["reason"], string>>> = {
   upstream_down: "It does not answer. Lines go out again by themselves when it does.",
   refused_credentials: "It refuses the key that is configured for it.",
   out_of_quota: "The account there has no quota or credit left.",
-  wrong_address: "It does not know the address that is configured for it.",
+  wrong_address:
+    "It does not know the address that is configured for it, or lacks an endpoint that batches ask for.",
   outside_hours: "It takes lines of batches at other hours. Interactive requests go out.",
 };
 

@@ -266,6 +266,19 @@ test("a run without the /v1 of its model server names the address where the API 
   expect(code).toBe(1);
 });
 
+test("a run at a model server that lacks the endpoint says that it may be so", async () => {
+  const error = { message: "Invalid URL (POST /v1/responses)", type: "invalid_request_error" };
+  await using server = await startUpstream({ answers: () => refusal(404, error) });
+  const url = "/v1/responses";
+  const lines = Array.from({ length: REFUSALS }, (_, n) =>
+    JSON.stringify({ custom_id: `${n}`, method: "POST", url, body: { model: "m", input: "Hi" } }),
+  );
+  const { input, output } = given("no-responses", lines);
+  const { code, stderr } = await runCommand(["run", input, "-o", output, "--upstream", server.url]);
+  expect(stderr).toMatch(/seems to be wrong, or it lacks the endpoint \(.*status 404/);
+  expect(code).toBe(1);
+});
+
 test("a run that goes on with the key and the address of its answers waits while an ingress refuses it", async () => {
   const ids = Array.from({ length: REFUSALS }, (_, n) => `late-for-ingress-${n}`);
   const refused = ids.map((id) => chatLine(id, "[[hang x1]]"));
@@ -285,7 +298,7 @@ test("a run waits for a model server whose proxy still answers with pages of its
   const pages = chatLines(REFUSALS, () => "[[html 404]]");
   const { input, output } = given("pages", pages);
   const session = new TerminalSession(argsOf(input, output), ENV, 400);
-  await session.shows(/seems to be wrong \(.*404\)\)\. It got the address http/);
+  await session.shows(/seems to be wrong, .* \(.*404\)\)\. It got the address http/);
   session.type("\u0003");
   expect(await session.exitCode).toBe(130);
   rmSync(join(folder, ".pages.out.jsonl.batchd"), { recursive: true });
