@@ -74,6 +74,16 @@ describe("an answer that breaks off", () => {
     await service.events.reached("proxy.broken");
   });
 
+  test("not even when only the end of its connection would end it", async () => {
+    const [answer, { response }] = await client.asked();
+    const head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: text/event-stream\r\n\r\n";
+    response.socket?.write(head + sse("{}"));
+    const reader = (await answer).body?.getReader();
+    await reader?.read();
+    response.socket?.resetAndDestroy();
+    await expect(reader?.read()).rejects.toThrow();
+  });
+
   test("not even to a client of HTTP/1.0, for which the end of the connection is the end", async () => {
     using connection = await RawConnection.open(service.url);
     const body = JSON.stringify(CHAT);

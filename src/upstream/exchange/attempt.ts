@@ -13,6 +13,7 @@ import { type Interruptible, offAbort, onAbort } from "./abort-listeners.ts";
 import { type AnswerRules, outcomeOf, type ReadAnswer, readAnswer } from "./answer.ts";
 import { failureOf, withoutSecrets } from "./failure.ts";
 import { type RateLimitHints, rateLimitHints } from "./rate-limits.ts";
+import { isReset } from "./resets.ts";
 import { type Awaited, type Impatient, type Timeouts, TimeoutTimer } from "./timeout-timer.ts";
 
 /** The outcome of an attempt, and the rate limits that the answer reports. */
@@ -144,7 +145,11 @@ export class Attempt implements Interruptible, Impatient {
   }
 
   onResponseError(_controller: Controller | null, error: Error): void {
-    if (!this.#isSettled) this.#settle(failureOf(error, { isSent: this.#controller !== null }));
+    if (this.#isSettled) return;
+    // JSON shows itself whether it is whole. Servers that answer before they have read a request reset its connection.
+    if (this.#body !== null && isReset(error) && endsWithConnection(this.#headers)) {
+      this.onResponseEnd();
+    } else this.#settle(failureOf(error, { isSent: this.#controller !== null }));
   }
 
   expire(waitedFor: Awaited | "answer"): void {
@@ -191,6 +196,9 @@ export function timedOut(
       return { kind: "timed_out", afterMs: totalMs };
   }
 }
+
+const endsWithConnection = (headers: AnswerHeaders): boolean =>
+  headers["content-length"] === undefined && headers["transfer-encoding"] === undefined;
 
 function announcedBytes(headers: AnswerHeaders): number | null {
   const announced = headers["content-length"];

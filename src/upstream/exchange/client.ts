@@ -15,6 +15,7 @@ import type { Proxied } from "../request.ts";
 import { Attempt, type Attempted, type AttemptRules } from "./attempt.ts";
 import { basicAuthorization, type Dialect, type Exchange } from "./dialect.ts";
 import { ProxiedAnswer, type Unproxied } from "./proxied-answer.ts";
+import { failingOnReset } from "./resets.ts";
 import type { Timeouts } from "./timeout-timer.ts";
 import {
   buildConnector,
@@ -162,7 +163,7 @@ function connect(config: UpstreamConfig, authorities: string | null): Dispatcher
     headersTimeout: 0,
     bodyTimeout: 0,
   };
-  const connector = readingAnswers(buildConnector(tls));
+  const connector = failingOnReset(readingAnswers(buildConnector(tls)));
   return config.proxy === undefined
     ? new Pool(new URL(config.base_url).origin, { ...limits, connect: connector })
     : connectThrough(new URL(config.proxy), { tls, limits });
@@ -180,9 +181,9 @@ function connectThrough(proxy: URL, { tls, limits }: ConnectionOptions): Dispatc
     uri: proxy.origin,
     ...(isOpen ? {} : { token: basicAuthorization(proxy) }),
     // The agent's own default opens a connection for each request, and waits minutes for an answer of the proxy.
-    factory: (to, options: PoolOptions) => new Pool(to, { ...readInTurns(options), ...limits }),
+    factory: (to, options: PoolOptions) => new Pool(to, { ...connecting(options), ...limits }),
     clientFactory: (to, options: PoolOptions) =>
-      new Pool(to, { ...readInTurns(options), headersTimeout: tls.timeout }),
+      new Pool(to, { ...connecting(options), headersTimeout: tls.timeout }),
     allowH2: false,
     requestTls: tls,
     proxyTls: tls,
@@ -190,9 +191,9 @@ function connectThrough(proxy: URL, { tls, limits }: ConnectionOptions): Dispatc
 }
 
 /** The agent connects by functions of its own. */
-const readInTurns = (options: PoolOptions): PoolOptions =>
+const connecting = (options: PoolOptions): PoolOptions =>
   typeof options.connect === "function"
-    ? { ...options, connect: readingAnswers(options.connect) }
+    ? { ...options, connect: failingOnReset(readingAnswers(options.connect)) }
     : options;
 
 /**

@@ -4,10 +4,12 @@
  */
 import type { Outcome } from "../../batch/outcome.ts";
 import type { Redactor } from "../../redactor.ts";
+import { RESET } from "./resets.ts";
 
 const WORDS: Readonly<Record<string, string>> = {
   ECONNREFUSED: "connection refused",
   ECONNRESET: "connection reset",
+  [RESET]: "connection reset",
   EPIPE: "connection closed while the request was being sent",
   ENOTFOUND: "unknown host",
   EAI_AGAIN: "the host name could not be resolved",

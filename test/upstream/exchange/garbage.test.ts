@@ -78,6 +78,14 @@ test("an empty request id is none, so that each row has one of its own", async (
   expect(new Set(ids).size).toBe(2);
 });
 
+test("an answer to a line is whole if its JSON is, although the connection is reset behind it", async () => {
+  const head = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n";
+  expect(await outcomeOf([head + GOOD_BODY, "RESET"])).toMatchObject({ kind: "answered" });
+  expect(await outcomeOf([head + GOOD_BODY.slice(0, -1), "RESET"])).toMatchObject({
+    kind: "broken",
+  });
+});
+
 test("a charset in the place of a compression is no reason to refuse an answer", async () => {
   pieces = [GOOD.replace("\r\n", "\r\nContent-Encoding: UTF-8\r\n")];
   await using service = await startTestService({ upstreamUrl: url });
