@@ -28,6 +28,8 @@ export interface WebhookName {
   readonly name: string;
   /** The project whose batches it hears of; null where it is all of them. */
   readonly project: string | null;
+  /** The events that it asks for; null where these are all. */
+  readonly events: readonly string[] | null;
 }
 
 export interface ReplicaReport {

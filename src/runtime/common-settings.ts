@@ -41,7 +41,11 @@ function commonSettings(config: Config, role: string): CommonSettings {
     locations: config.locations.filter(({ access }) => access !== "read").map(({ name }) => name),
     clientBuckets:
       config.deliveries.client_buckets && config.deliveries.credentials_key !== undefined,
-    webhooks: config.webhooks.endpoints.map(({ name, project = null }) => ({ name, project })),
+    webhooks: config.webhooks.endpoints.map(({ name, project = null, events = null }) => ({
+      name,
+      project,
+      events,
+    })),
   };
 }
 

@@ -38,12 +38,15 @@ const DRAIN_GRACE_MS = 1_000;
 const RETRY_BACKOFF = { baseMs: 5_000, capMs: 3_600_000 };
 const RETRY_FOR_MS = 72 * 3_600_000;
 
+const NOT_ASKED_FOR = "the webhook asks for this event at another server alone";
 const NOT_CONFIGURED = "no webhook of this name is configured for the project";
 
 /** The endpoint of another process, for one project or for all. */
 export interface NamedEndpoint {
   readonly name: string;
   readonly project: string | null;
+  /** The events that it asks for; null for all. */
+  readonly events: readonly string[] | null;
 }
 
 export interface WebhooksOptions {
@@ -158,6 +161,15 @@ export class Webhooks {
     return !this.#config.endpoints.some(isNamed) && this.#options.elsewhere().some(isNamed);
   }
 
+  /** Whether the endpoint asks for the event at another process. That one may have a newer configuration. */
+  #isWantedElsewhere(delivery: WebhookDelivery): boolean {
+    return this.#options
+      .elsewhere()
+      .some(
+        (each) => each.name === delivery.webhook && isFor(each, delivery) && wants(each, delivery),
+      );
+  }
+
   /** Many events of one project must not hold up those of others, so projects take turns. */
   async #claim(webhook: string, maxLeased: number): Promise<WebhookDelivery | null> {
     const delivery = await this.#options.store.claimWebhookDelivery({
@@ -198,7 +210,8 @@ export class Webhooks {
       return;
     }
     if (!wants(endpoint, delivery)) {
-      await store.forgetWebhookDelivery(webhookId);
+      if (this.#isWantedElsewhere(delivery)) await this.#retryOrGiveUp(delivery, NOT_ASKED_FOR);
+      else await store.forgetWebhookDelivery(webhookId);
       return;
     }
     const { url, secret } = endpoint;
@@ -252,8 +265,10 @@ const isFor = (
   of: { readonly project: string },
 ): boolean => (project ?? null) === null || project === of.project;
 
-const wants = ({ events }: WebhookConfig, delivery: WebhookDelivery): boolean =>
-  events?.includes(typeOf(delivery)) ?? true;
+const wants = (
+  { events }: Pick<WebhookConfig, "events"> | NamedEndpoint,
+  delivery: WebhookDelivery,
+): boolean => events?.includes(typeOf(delivery)) ?? true;
 
 const eventOf = (delivery: WebhookDelivery) =>
   ({
