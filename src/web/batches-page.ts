@@ -99,8 +99,8 @@ const shortId = (id: string): string => `batch_…${id.slice(-8)}`;
 
 /** What its owner calls it: the name in its metadata, else their first value, and the name of its input. */
 function note({ metadata }: BatchObject, inputName: string | null): Html {
-  const values = Object.values(metadata ?? {});
-  const value = metadata?.["name"] || values.find((each) => each !== "");
+  const { name = "", ...others } = metadata ?? {};
+  const value = [name, ...Object.values(others)].find((each) => each.trim() !== "");
   return html`${value === undefined ? "" : untrusted(value, 60)}${value === undefined || inputName === null ? "" : " · "}${inputName === null ? "" : untrusted(inputName, 60)}`;
 }
 

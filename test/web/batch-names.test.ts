@@ -46,11 +46,13 @@ test("the list calls a batch by the name in its metadata, else by their first va
   const all = [
     { team: "red", name: "nightly" },
     { empty: "", team: "blue", tier: "gold" },
+    { name: " ", team: "green" },
   ];
   for (const metadata of all) await service.openai.batches.create({ ...asked, metadata });
   const list = await listOn(service);
-  const shown = ["red", "nightly", "blue", "gold"].filter((each) => list.includes(`<bdi>${each}<`));
-  expect(shown).toEqual(["nightly", "blue"]);
+  const values = ["red", "nightly", "blue", "gold", "green"];
+  const shown = values.filter((each) => list.includes(`<bdi>${each}<`));
+  expect(shown).toEqual(["nightly", "blue", "green"]);
 });
 
 test("a list that is opened does not show the name of an input that was deleted", async () => {

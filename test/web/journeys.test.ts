@@ -248,6 +248,13 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await reading.locator("#lines-rows td:nth-child(4)").getByText("No").waitFor();
   });
 
+  test("a batch without lines has no empty table of them", async () => {
+    const { id } = await service.run([chatLine("a", "b"), "{"]);
+    const page = await visit.openPage(`/batches/${id}`);
+    await page.getByText("No lines.").waitFor();
+    expect(await page.getByRole("columnheader", { name: "Question" }).count()).toBe(0);
+  });
+
   test("the upstreams are shown as available or not asked, and a chart that follows them", async () => {
     const page = await visit.openPage("/upstreams");
     await page.locator("tr", { hasText: "down" }).getByText("available").waitFor();

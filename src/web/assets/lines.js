@@ -132,6 +132,8 @@ function showRows(data) {
     if (hadFocus) row.querySelector("button")?.focus({ preventScroll: true });
   }
   for (const { row } of shown.slice(next.length)) row.remove();
+  // The columns of a table without rows are as wide as their heads ask for, and stand under nothing.
+  /** @type {HTMLElement} */ (document.getElementById("lines-table")).hidden = next.length === 0;
   shown = next;
 }
 
