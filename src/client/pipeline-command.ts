@@ -2,7 +2,7 @@
 import type { Command } from "commander";
 import type { Ask } from "./asking.ts";
 import { addManual } from "./help.ts";
-import { wholeNumber, withJson, withServer } from "./options.ts";
+import { wholeNumber, withFormat, withJson, withServer } from "./options.ts";
 import type { PipelineFlags } from "./pipeline.ts";
 import type { ClientFlags } from "./session.ts";
 
@@ -15,8 +15,9 @@ export function addPipelineCommand(program: Command, ask: Ask): void {
   const pipelines = program
     .command("pipeline")
     .description("Run batches that follow one another. Only batchd has this.");
+  const run = withFormat(withServer(pipelines.command("run")));
   addManual(
-    withJson(withServer(pipelines.command("run")), "print each change as a line of JSON")
+    withJson(run, "print each change as a line of JSON")
       .summary("Create the batches of a pipeline, and watch them to the end.")
       .description("Create the batches of a pipeline, and watch them to the end of the last one.")
       .argument("<file>", "the steps, as YAML")

@@ -11,6 +11,7 @@ import { readFile } from "node:fs/promises";
 import { APIError } from "openai";
 import { isFinal } from "../batch/status.ts";
 import { type Pipeline, type PipelineStep, parsePipeline } from "../config/pipeline.ts";
+import type { ResultFormat } from "../contract/results.ts";
 import { printable } from "../printable.ts";
 import { complain, note, say, sayJson } from "../terminal/lines.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
@@ -27,6 +28,7 @@ import { assertWaitFlags, sayEnd, watch } from "./wait.ts";
 export interface PipelineFlags {
   readonly fromStep?: number;
   readonly output?: string;
+  readonly format: ResultFormat;
   readonly json?: boolean;
 }
 
@@ -57,7 +59,7 @@ export async function runPipeline(
   data: string,
   { flags, session }: { readonly flags: PipelineFlags; readonly session: Session },
 ): Promise<number> {
-  await assertWaitFlags({ ...flags, format: "jsonl" }, data);
+  await assertWaitFlags(flags, data);
   const pipeline = await readPipeline(file);
   const from = flags.fromStep ?? Number.POSITIVE_INFINITY;
   if (flags.fromStep !== undefined && from > pipeline.steps.length) {
@@ -258,13 +260,17 @@ async function followChain(chain: readonly Link[], following: Following): Promis
 }
 
 /** Writes the answers of the last step, or says which batch has them. */
-async function deliver(batch: ShownBatch, { output, json }: PipelineFlags, session: Session) {
+async function deliver(
+  batch: ShownBatch,
+  { output, format, json }: PipelineFlags,
+  session: Session,
+) {
   if (output === undefined) {
     if (!json) say(printable(batch.id));
     return;
   }
   const { server, ...writing } = session;
   await writeBoth(output, { exist: Boolean(batch.error_file_id), ofPipe: null }, (kind, to) =>
-    writeResults(server, batch, { ...writing, format: "jsonl", kind, to }),
+    writeResults(server, batch, { ...writing, format, kind, to }),
   );
 }

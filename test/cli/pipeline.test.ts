@@ -81,6 +81,10 @@ test("the commands of the page run three steps, find them again, and do the last
       .map((line) => JSON.parse(line).id),
   );
   expect(ids(read("again.jsonl"))).toEqual(rows);
+
+  const table = await batchd(...(commands[0] ?? "").split(" ").slice(1, -1), "rewritten.csv");
+  expect(table).toMatchObject({ code: 0, stderr: expect.stringContaining("in rewritten.csv") });
+  expect(read("rewritten.csv").split("\r\n")[0]).toMatch(/^"custom_id","line",/);
 });
 
 test("a run that is killed goes on without a second batch, and a changed step runs anew", async () => {
