@@ -217,6 +217,7 @@ batchd reads one YAML file, named by \`--config\` or \`BATCHD_CONFIG\`. Every ke
   environment.
 - A key that batchd does not know, a value that is not allowed or a variable that is not set refuses to start. All
   problems are reported together.
+- A path that is not absolute begins at the folder in which the command is started, wherever the file is.
 - A *size* is a number of bytes, or has a unit: \`200MB\` is decimal (200,000,000 bytes), \`200MiB\` is binary
   (209,715,200 bytes).
 - A *duration* is a number of seconds, or has a unit: \`500ms\`, \`30s\`, \`10m\`, \`2h\`, \`1d\`.

@@ -152,3 +152,12 @@ test("every mistake in the options of a new key is named, and nothing is made", 
   }
   expect((await keys(folder.path, "list")).stdout.trim().split("\n")).toHaveLength(1);
 });
+
+test("a path of the configuration begins where the command is started", async () => {
+  using folder = temporaryFolder("batchd-keys-");
+  const config = join(folder.path, "batchd.yaml");
+  writeFileSync(config, "data_dir: ./no-data-here");
+  const { code, stderr } = await runCommand(["keys", "list", "--config", config]);
+  expect(code).toBe(1);
+  expect(stderr).toContain(`no server has used ${join(process.cwd(), "no-data-here")} yet`);
+});
