@@ -5,6 +5,7 @@ import { isFinal } from "../batch/status.ts";
 import type { ResultFormat } from "../contract/results.ts";
 import { printable } from "../printable.ts";
 import { complain, note, say, sayJson, sayTable } from "../terminal/lines.ts";
+import { pageSizeFor, sayOlder } from "./cut-list.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { assertReadable, assertWritable, isFileName } from "./output.ts";
@@ -28,24 +29,29 @@ export interface ListFlags extends JsonFlag {
 const PAGE_MAX = 100;
 
 export async function listBatches(flags: ListFlags, { server, signal }: Session): Promise<number> {
-  const limit = Math.min(flags.limit, PAGE_MAX);
+  const limit = pageSizeFor(flags.limit, PAGE_MAX);
   const rows: string[][] = [];
   let seen = 0;
+  let isCut = false;
   const query = filterQuery(flags);
   for await (const batch of server.list<ShownBatch>("/batches", { limit, ...query })) {
     signal.throwIfAborted();
     if (flags.search !== undefined && batch.x_batchd === undefined)
       throw new CommandFailure(NO_SEARCH);
-    const isAsked = matches(batch, flags);
-    if (isAsked && flags.json) sayJson(batch);
-    else if (isAsked) rows.push(rowOf(batch));
-    if (isAsked && ++seen >= flags.limit) break;
+    // A server that does not filter may have many more before the next one that matches.
+    isCut = seen === flags.limit;
+    if (isCut) break;
+    if (!matches(batch, flags)) continue;
+    seen++;
+    if (flags.json) sayJson(batch);
+    else rows.push(rowOf(batch));
   }
   if (flags.json) return EXIT.done;
   if (rows.length === 0) {
     const isFiltered = Object.keys(query).length > 0;
     note(isFiltered ? "No batch matches." : "No batches. batchd submit FILE makes one.");
   } else sayTable(["ID", "STATUS", "CREATED", "PROGRESS", "MODEL"], rows);
+  if (isCut) sayOlder(flags.limit);
   return EXIT.done;
 }
 

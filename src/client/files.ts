@@ -3,6 +3,7 @@
 import { printable } from "../printable.ts";
 import { note, say, sayJson, sayTable } from "../terminal/lines.ts";
 import { confirm } from "./batches.ts";
+import { pageSizeFor, sayOlder } from "./cut-list.ts";
 import { contentOf } from "./download.ts";
 import { EXIT } from "./exit-codes.ts";
 import { openInput } from "./input.ts";
@@ -23,18 +24,19 @@ export async function listFiles(
   { server, signal }: Session,
 ): Promise<number> {
   const { purpose, limit, json } = flags;
-  const query = { limit: Math.min(limit, PAGE_MAX), ...(purpose !== undefined && { purpose }) };
+  const query = { limit: pageSizeFor(limit, PAGE_MAX), ...(purpose !== undefined && { purpose }) };
   const rows: string[][] = [];
   let seen = 0;
   for await (const file of server.list<ShownFile>("/files", query)) {
     signal.throwIfAborted();
+    if (++seen > limit) break;
     if (json) sayJson(file);
     else rows.push(rowOf(file));
-    if (++seen >= limit) break;
   }
   if (json) return EXIT.done;
   if (rows.length === 0) note("No files. batchd files upload FILE brings one.");
   else sayTable(["ID", "SIZE", "PURPOSE", "CREATED", "EXPIRES", "NAME"], rows);
+  if (seen > limit) sayOlder(limit);
   return EXIT.done;
 }
 

@@ -95,15 +95,36 @@ test("a table breaks its rows between two cells where the terminal is too narrow
     expect(await session.exitCode).toBe(0);
     return session.screen.split("\n").map((line) => line.replace(/[-\d]{10} [:\d]{8}/, "DATE"));
   };
-  expect(await listed(100)).toHaveLength(2);
+  expect(await listed(100)).toHaveLength(3);
   expect(await listed(80)).toEqual([
     expect.stringMatching(/^ID {38}STATUS {5}CREATED$/),
     "  PROGRESS     MODEL",
     `${id}  completed  DATE UTC`,
     "  1 of 1 line  test-model",
+    "There are older ones: --limit 5 shows more.",
   ]);
   const rows = await listed(40);
-  expect(rows.slice(3)).toEqual([id, "  completed  DATE UTC", "  1 of 1 line  test-model"]);
+  expect(rows.slice(3, 6)).toEqual([id, "  completed  DATE UTC", "  1 of 1 line  test-model"]);
+});
+
+test("a list that is cut says so, and a whole one does not", async () => {
+  const input_file_id = await service.upload(chatLines(1));
+  const ids = new Set<string>();
+  for (const metadata of [{ list: "cut" }, { list: "cut" }]) {
+    const asked = { input_file_id, endpoint: "/v1/chat/completions", metadata } as const;
+    ids.add((await service.openai.batches.create({ ...asked, completion_window: "24h" })).id);
+  }
+  const list = async (...args: readonly string[]) => {
+    const session = open(args);
+    expect(await session.exitCode).toBe(0);
+    return session.screen;
+  };
+  const older = /^There are older ones: --limit 5 shows more\.$/m;
+  expect(await list("list", "--limit", "1", "--metadata", "list=cut")).toMatch(older);
+  const whole = await list("list", "--limit", "2", "--metadata", "list=cut");
+  expect([...ids].every((id) => whole.includes(id))).toBe(true);
+  expect(whole).not.toContain("There are older ones");
+  expect(await list("files", "list", "--limit", "1")).toMatch(older);
 });
 
 test("a terminal that does not say its width shows the whole bar", async () => {
