@@ -40,6 +40,9 @@ function afterLong(ms: number, fn: () => void): Cancel {
   return () => cancel();
 }
 
+/** Returns the number of the turn of the event loop, which no clock of a test decides. */
+export const turnNumber = (): number => performance.nodeTiming.uvMetricsInfo.loopCount;
+
 /** Returns the elapsed time at which the date comes, unless the date is set before. */
 export const elapsedAt = (clock: Pick<Clock, "nowMs" | "elapsedMs">, dateMs: number): number =>
   clock.elapsedMs() + dateMs - clock.nowMs();

@@ -12,6 +12,7 @@ import type { Duplex } from "node:stream";
 import { getRequestListener } from "@hono/node-server";
 import type { Clock } from "../clock.ts";
 import { PublicError } from "../errors.ts";
+import { noteArrival } from "../resources/arrivals.ts";
 import { TurnBudget } from "../resources/turn-budget.ts";
 import { type Address, bind } from "./address.ts";
 import type { App } from "./app.ts";
@@ -89,6 +90,7 @@ export async function listen(
   };
   server.on("connection", (socket) => {
     closeBehindRequest(socket, answers);
+    noteArrival();
     reading.add(socket, () => hasRoom(socket));
     connections.set(socket, clock.elapsedMs());
     socket.once("close", () => connections.delete(socket));

@@ -8,6 +8,7 @@
  */
 import type { Reading } from "../batch/reading.ts";
 import { systemClock } from "../clock.ts";
+import { isTurnLeft } from "./arrivals.ts";
 import { ClientTurns } from "./client-turns.ts";
 
 const SLICE_MS = 8;
@@ -38,7 +39,7 @@ function askForSlice(): void {
 
 function startSlice(): void {
   isComing = false;
-  endsAtMs = systemClock.elapsedMs() + SLICE_MS;
+  endsAtMs = systemClock.elapsedMs() + (isTurnLeft() ? 0 : SLICE_MS);
   goOn();
 }
 

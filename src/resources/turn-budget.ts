@@ -7,6 +7,7 @@
  * turns. With this bound a line may have to wait for the next turn, which begins as soon as the sockets have been read.
  */
 import type { Clock } from "../clock.ts";
+import { isTurnLeft } from "./arrivals.ts";
 import { ClientTurns } from "./client-turns.ts";
 
 /** It is enough for some 50 lines. A shorter time costs throughput, since each turn has a price of its own. */
@@ -34,7 +35,7 @@ export class TurnBudget {
   #isOpen(): boolean {
     const nowMs = this.#clock.elapsedMs();
     if (this.#endsAtMs === null) {
-      this.#endsAtMs = nowMs + this.#turnMs;
+      this.#endsAtMs = isTurnLeft() ? nowMs : nowMs + this.#turnMs;
       setImmediate(this.#startTurn);
     }
     return nowMs < this.#endsAtMs;

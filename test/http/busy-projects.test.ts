@@ -29,3 +29,34 @@ test("a request is answered before most of the hundreds that another project sen
   await Promise.all(answers);
   expect(answered.indexOf(other)).toBeLessThan(BUSY / 2);
 });
+
+test("a client that connects waits for few of the lists that hundreds of clients who came just before it ask for", async () => {
+  const keys = ["busy", "other"].map((name) => ({ name, key: name, project: name }));
+  await using service = await startTestService({ config: { auth: { keys } } });
+  const client = clientOf(service.url, "busy");
+  for (let n = 0; n < 20; n++) await submitLines(client, chatLines(1));
+  const listOf = (key: string) =>
+    `GET /v1/batches HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n\r\n`;
+  await using connections = new AsyncDisposableStack();
+  const open = async () => connections.use(await RawConnection.open(service.url));
+  let answerCount = 0;
+  let isOver = false;
+  const ask = async (connection: RawConnection) => {
+    while (!isOver) {
+      connection.send(listOf("busy"));
+      expect((await connection.answer()).status).toBe(200);
+      answerCount++;
+    }
+  };
+  const asking = [];
+  for (let n = 0; n < 50; n++) asking.push(ask(await open()));
+  await expect.poll(() => answerCount).toBeGreaterThan(100);
+  const before = answerCount;
+  const opening = Array.from({ length: BUSY }, () => open().then(ask));
+  const other = await open();
+  other.send(listOf("other"));
+  expect((await other.answer()).status).toBe(200);
+  expect(answerCount - before).toBeLessThan(BUSY);
+  isOver = true;
+  await Promise.all([...asking, ...opening]);
+});
