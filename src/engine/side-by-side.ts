@@ -45,8 +45,8 @@ export class SideBySide {
     if (size >= most) return false;
     const except = size < ofAnyProject ? [] : [...new Set(this.#running.values())];
     const work = await claim({ former: this.#former, except });
-    // A claim without a former project asks the store once, and nothing waits for a turn.
-    this.#former = work?.project ?? ANY_TURN.former;
+    // A claim without a former project asks the store once. The turn goes on where some projects were passed over.
+    if (work !== null || except.length === 0) this.#former = work?.project ?? ANY_TURN.former;
     if (work === null) return false;
     const running = work
       .run()

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { SideBySide, type Work } from "../../src/engine/side-by-side.ts";
 import { Nudge } from "../../src/loop.ts";
-import type { ProjectTurn } from "../../src/store/project-turns.ts";
+import { claimInTurn, type ProjectTurn } from "../../src/store/project-turns.ts";
 
 /** Work that ends when the test says so. */
 function held(project = "search") {
@@ -51,6 +51,32 @@ test("a project that has taken all places leaves one for each other project, up 
   expect(await works.startNext()).toBe(true);
   expect(turns.at(-1)).toEqual({ former: "other", except: ["busy", "other"] });
   expect(waiting.map(({ project }) => project)).toEqual(["busy"]);
+});
+
+test("projects that all have more to do than there are places get equally much of them", async () => {
+  const order: string[] = [];
+  const running: (() => void)[] = [];
+  const claimOf = ({ project }: { readonly project: string }): Work => {
+    const { work, end } = held(project);
+    order.push(project);
+    running.push(end);
+    return work;
+  };
+  const next = (former: string) =>
+    ["a", "b"].map((project) => ({ project })).find(({ project }) => project > former) ?? null;
+  const nudge = new Nudge();
+  const claim = (turn: ProjectTurn) => claimInTurn(turn, { find: next, claim: claimOf });
+  const options = { ofAnyProject: 2, most: 3, claim, nudge, onFailed: () => {} };
+  const works = new SideBySide(options);
+  for (let round = 0; round < 20; round++) {
+    while (await works.startNext());
+    const ended = nudge.count;
+    // Those that take turns at ending leave different projects behind.
+    running.splice(round % 2, 1)[0]?.();
+    await expect.poll(() => nudge.count).toBe(ended + 1);
+  }
+  const ofA = order.filter((project) => project === "a").length;
+  expect(Math.abs(2 * ofA - order.length)).toBeLessThanOrEqual(2);
 });
 
 test("a claim that found nothing lets the next one begin with any project", async () => {
