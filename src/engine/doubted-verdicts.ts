@@ -20,6 +20,7 @@ const GROUPS: Readonly<Partial<Record<FaultCode, string>>> = {
   mismatched_model: "limits",
   invalid_request: "default_model",
   model_not_found: "projects",
+  token_limit_exceeded: "projects",
   budget_without_price: "prices",
 };
 
@@ -31,11 +32,11 @@ export interface DoubtDeps {
 
 /** Whether another worker may accept what this one refuses. */
 export function isDoubted(
-  verdict: Verdict | null,
+  verdict: Verdict,
   { createdAtMs }: Pick<Batch, "createdAtMs">,
   { fleet, settings }: DoubtDeps,
 ): boolean {
-  if (verdict === null || verdict.ok || fleet.nowMs - createdAtMs > DOUBTED_FOR_MS) return false;
+  if (verdict.ok || fleet.nowMs - createdAtMs > DOUBTED_FOR_MS) return false;
   const own = settings().hashes;
   return verdict.faults.every(({ code }) => {
     const group = GROUPS[code];

@@ -15,7 +15,6 @@ import type { MemoryBudget } from "../resources/memory-budget.ts";
 import type { ClaimedBatch } from "../store/leases.ts";
 import type { ProjectTurn } from "../store/project-turns.ts";
 import { QuotaExceeded } from "../store/quotas.ts";
-import type { BatchPlan } from "../store/validation.ts";
 import type { Attributes } from "../telemetry/tracing.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
 import { type BatchStepDeps, runStep } from "./batch-run.ts";
@@ -24,13 +23,7 @@ import { type DoubtDeps, isDoubted } from "./doubted-verdicts.ts";
 import { MAX_FAILURES } from "./failure.ts";
 import type { Fleet } from "./fleet.ts";
 import { readLines, readNumbered, sampledLines } from "./input-lines.ts";
-import {
-  fileFault,
-  InputReading,
-  type IntakeLimits,
-  type Refusal,
-  type Verdict,
-} from "./input-reading.ts";
+import { fileFault, InputReading, type IntakeLimits, type Verdict } from "./input-reading.ts";
 import type { Run } from "./lease.ts";
 import { decodeReport } from "./replica-report.ts";
 import { isLost } from "./segment.ts";
@@ -65,18 +58,20 @@ async function validate(
   stop: AbortSignal,
   deps: IntakeDeps,
 ): Promise<Verdict | null> {
-  const found = await judgeForAll(claimed, stop, deps);
-  const verdict = found !== "awaited" && isDoubted(found, claimed.batch, deps) ? "awaited" : found;
-  if (verdict === "awaited") {
+  const verdict = await judgeForAll(claimed, stop, deps);
+  if (verdict === null) {
+    const isReleased = await deps.store.releaseBatchIfLeased(claimed.lease);
+    if (isReleased) deps.metrics.leaseChanged("batch", "released");
+    return null;
+  }
+  const end = verdict !== "awaited" && verdict.ok ? await start(claimed, verdict, deps) : verdict;
+  if (end === "awaited" || isDoubted(end, claimed.batch, deps)) {
     // The lease has to run out before the batch is judged again.
     deps.log.info({ batch: claimed.batch.id }, "batch.waits_for_server");
     return null;
   }
-  if (verdict !== null) await record(claimed, verdict, deps);
-  else if (await deps.store.releaseBatchIfLeased(claimed.lease)) {
-    deps.metrics.leaseChanged("batch", "released");
-  }
-  return verdict;
+  if (!end.ok) await failBatch(claimed, end.faults, deps);
+  return end;
 }
 
 /**
@@ -112,12 +107,6 @@ function describe(verdict: Verdict | null): Attributes {
   return { "batchd.batch.lines": total, "batchd.batch.chunks": chunks.length };
 }
 
-async function record(claimed: ClaimedBatch, verdict: Verdict, deps: IntakeDeps): Promise<void> {
-  const started = verdict.ok ? await start(claimed, verdict.plan, deps) : verdict;
-  if (typeof started !== "boolean") await failBatch(claimed, started.faults, deps);
-  else if (started) deps.metrics.leaseChanged("batch", "closed");
-}
-
 /** Ends a batch whose input is not accepted. */
 export async function failBatch(
   { lease, batch }: Pick<ClaimedBatch, "lease" | "batch">,
@@ -133,18 +122,21 @@ export async function failBatch(
   log.info({ batch: batch.id, faults: faults.length }, "batch.failed");
 }
 
-/** Resolves to whether the batch was started, or to the reason for which its project may not start it now. */
+/** Starts a batch whose input is accepted, unless its project may not start it now. Resolves to the final verdict. */
 async function start(
   { lease, batch }: ClaimedBatch,
-  plan: BatchPlan,
-  { store, log, rulesOf }: IntakeDeps,
-): Promise<boolean | Refusal> {
+  accepted: Extract<Verdict, { readonly ok: true }>,
+  { store, log, metrics, rulesOf }: IntakeDeps,
+): Promise<Verdict> {
+  const { plan } = accepted;
   const { quotas } = rulesOf(batch.project);
   try {
-    const isStarted = await store.startBatchIfLeased(lease, plan, quotas);
     const { total: lines, chunks } = plan;
-    if (isStarted) log.info({ batch: batch.id, lines, chunks: chunks.length }, "batch.started");
-    return isStarted;
+    if (await store.startBatchIfLeased(lease, plan, quotas)) {
+      metrics.leaseChanged("batch", "closed");
+      log.info({ batch: batch.id, lines, chunks: chunks.length }, "batch.started");
+    }
+    return accepted;
   } catch (error) {
     if (!(error instanceof QuotaExceeded)) throw error;
     const { quota, limit } = error;

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { createBatch, submitLines } from "../support/batches.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
-import { chatLine, startTestService } from "../support/service.ts";
+import { chatLine, chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -32,13 +32,19 @@ test.skipIf(postgres === null)(
     const prices = [{ model: "*", per_request: "1", currency: "USD" }];
     const limits = { allow_mixed_models: true };
     await using changed = await start({ default_model: "small", limits, prices });
-    await using unchanged = await start({});
+    const projects = [{ name: "default", quotas: { enqueued_lines: 1 } }];
+    await using unchanged = await start({ projects });
     await changed.events.reached("replicas.disagree");
 
     const input = await changed.upload(mixed);
     const x_batchd = { budget: "10" };
+    const large = await changed.upload(chatLines(2));
     const batches = await Promise.all(
-      Array.from({ length: 8 }, () => createBatch(changed.openai, input, { x_batchd })),
+      Array.from({ length: 16 }, (_, n) =>
+        n % 2 === 0
+          ? createBatch(changed.openai, input, { x_batchd })
+          : createBatch(changed.openai, large),
+      ),
     );
     for (const { id } of batches) {
       const { status, errors } = await Promise.race(
