@@ -26,8 +26,12 @@ export async function claimInTurn<Found extends { readonly project: string }, Cl
   { former, except }: ProjectTurn,
   { find, claim }: Claiming<Found, Claimed>,
 ): Promise<Claimed | null> {
+  const asked = new Set<string>();
   for (const start of former === "" ? [""] : [former, ""]) {
     for (let found = await find(start); found !== null; found = await find(found.project)) {
+      // The round is over. The database alone knows the order of the names.
+      if (asked.has(found.project)) return null;
+      asked.add(found.project);
       const claimed = except.includes(found.project) ? null : await claim(found);
       if (claimed !== null) return claimed;
     }
