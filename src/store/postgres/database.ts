@@ -113,7 +113,7 @@ export class Database {
     return this.#nowMs === undefined ? NOW : sql`${this.#nowMs()}::bigint`;
   }
 
-  /** Adds the time at which a claim comes in. */
+  /** Adds the present time to a claim, as each of its statements has it. */
   timed<C extends object>(claim: C): C & { readonly now: SQL } {
     return { ...claim, now: this.now() };
   }
