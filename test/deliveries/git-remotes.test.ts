@@ -1,5 +1,6 @@
-/** Results are pushed over http and ssh with the real protocols of git, and the credentials are not to be seen meanwhile. */
+/** Repositories over http and ssh, by the real protocols of git. The credentials of a push are not to be seen meanwhile. */
 import { spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
 import {
   chmodSync,
   existsSync,
@@ -161,6 +162,48 @@ test("results wait for a repository in whose place a proxy shows a page", async 
   clock.advance(60_000);
   await service.events.reached("delivery.delivered", { delivery });
   expect(repository.branches).toEqual([`batch/${id}`, "main"]);
+});
+
+test("a file of a repository that goes away is no file that is too long, however large the trees are", async () => {
+  using repository = new TestRepository();
+  repository.git("config", "uploadpack.allowFilter", "true");
+  const names = Array.from(
+    { length: 2_000 },
+    (_, n) => `${n % 16}/${randomBytes(60).toString("hex")}`,
+  );
+  repository.commit(
+    Object.fromEntries([...names, "input.jsonl"].map((name) => [name, `${name}\n`])),
+  );
+  // Branches are listed first, and then their trees are fetched.
+  let lookCount = 0;
+  const server = serveOverHttp(repository);
+  const [serve] = server.listeners("request") as [RequestListener];
+  server.removeAllListeners("request").on("request", (asked, answer) => {
+    if (asked.url?.includes("/info/refs") && asked.headers.authorization) lookCount++;
+    if (lookCount > 2) answer.writeHead(503).end();
+    else serve(asked, answer);
+  });
+  const address = `http://127.0.0.1:${await listening(server)}/${basename(repository.path)}`;
+  const evals = { name: "evals", kind: "git", access: "read", repository: address };
+  await using service = await startTestService({
+    config: {
+      limits: { max_file_bytes: 1_000 },
+      locations: [{ ...evals, username: "batchd", password: PASSWORD }],
+    },
+  });
+  const answer = await fetch(`${service.url}/v1/files`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({
+      purpose: "batch",
+      x_batchd: { input: { location: "evals", path: "input.jsonl" } },
+    }),
+  });
+  expect([answer.status, await answer.text(), lookCount]).toEqual([
+    503,
+    expect.stringContaining("503"),
+    3,
+  ]);
 });
 
 test.runIf(process.platform === "linux")(

@@ -205,11 +205,13 @@ export class Repository {
 
   /** Git does not always say that a helper has ended at the limit. The file that it leaves does. */
   async #runWithin(maxFileBytes: number, args: readonly string[]): Promise<string> {
+    const packs = join(this.#folder, "objects", "pack");
+    const former = new Set(await readdir(packs));
     try {
       return await this.#git.run({ ...this.#given(args), maxFileBytes });
     } catch (error) {
-      const packs = join(this.#folder, "objects", "pack");
-      for (const name of error instanceof GitFailed ? await readdir(packs) : []) {
+      const left = error instanceof GitFailed ? await readdir(packs) : [];
+      for (const name of left.filter((each) => !former.has(each))) {
         const { size } = await stat(join(packs, name));
         if (size >= maxFileBytes)
           throw new TooLarge("the other side sends too much", { cause: error });
