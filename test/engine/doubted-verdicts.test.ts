@@ -40,7 +40,7 @@ test.skipIf(postgres === null)(
     const x_batchd = { budget: "10" };
     const large = await changed.upload(chatLines(2));
     const batches = await Promise.all(
-      Array.from({ length: 16 }, (_, n) =>
+      Array.from({ length: 10 }, (_, n) =>
         n % 2 === 0
           ? createBatch(changed.openai, input, { x_batchd })
           : createBatch(changed.openai, large),
