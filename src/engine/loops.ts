@@ -7,8 +7,8 @@ import { loop, Nudge, type RunOnce } from "../loop.ts";
 import type { Log } from "../telemetry/log.ts";
 import { SideBySide, type SideBySideOptions } from "./side-by-side.ts";
 
-/** The number of batches validated, and of batches finalized, side by side. Each takes some megabytes. */
-const SIDE_BY_SIDE = { ofAnyProject: 3, most: 12 };
+/** The number of batches validated, and of batches finalized, side by side. At their end, more would hold too much memory. */
+const SIDE_BY_SIDE = { ofAnyProject: 3, most: 6 };
 
 export interface LoopsOptions {
   readonly clock: Clock;

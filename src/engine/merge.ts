@@ -33,7 +33,7 @@ export const NO_SUCH_BLOB = "files/none";
 /** The rows of one chunk are kept in memory up to this size. */
 const MAX_KEPT_BYTES = 16 * 1024 * 1024;
 /** The limit for all routes together: a batch may have a hundred. */
-const MAX_KEPT_TOTAL_BYTES = 64 * 1024 * 1024;
+const MAX_KEPT_TOTAL_BYTES = 32 * 1024 * 1024;
 /** The limit for what is read ahead of its use, for all routes together. */
 const MAX_AHEAD_BYTES = 8 * 1024 * 1024;
 /** A longer row is left in the journal. */

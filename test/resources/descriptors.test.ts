@@ -113,7 +113,7 @@ const planFor = (storage: object, limit = 1_024) => {
 
 test("connections to a bucket are part of the plan: those of the engine, and two for each client", () => {
   const { maxRequests, maxConnections } = planFor({ type: "s3", bucket: "b" });
-  expect(maxConnections).toBe(Math.floor((1_024 - 24 - 8 - 100 - 30 - maxRequests) / 3));
+  expect(maxConnections).toBe(Math.floor((1_024 - 24 - 8 - 70 - 30 - maxRequests) / 3));
   expect(maxConnections).toBeLessThan(planFor({}).maxConnections);
 });
 
