@@ -38,6 +38,7 @@ const SLOW = [
   "test/engine/deleting-under-way.test.ts",
   "test/engine/deriving.test.ts",
   "test/engine/disagreement.test.ts",
+  "test/engine/doubted-verdicts.test.ts",
   "test/engine/dispatch/fairness.test.ts",
   "test/engine/dispatch/waiting.test.ts",
   "test/engine/duplicate-rows.test.ts",
@@ -57,6 +58,7 @@ const SLOW = [
   "test/engine/mixed-models.test.ts",
   "test/engine/pausing.test.ts",
   "test/engine/refusals.test.ts",
+  "test/engine/replica-report.test.ts",
   "test/engine/reroute.test.ts",
   "test/engine/retries-of-retries.test.ts",
   "test/engine/sampling.test.ts",
@@ -119,6 +121,7 @@ const SLOW = [
   "test/web/many-batches.test.ts",
   "test/web/other-sites.test.ts",
   "test/web/sending-files.test.ts",
+  "test/webhooks/disagreeing.test.ts",
   "test/webhooks/webhooks.test.ts",
 ];
 
