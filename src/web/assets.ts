@@ -23,6 +23,7 @@ const OWN = [
   "icon.svg",
   "app.js",
   "actions.js",
+  "focus.js",
   "live.js",
   "in-use.js",
   "session.js",

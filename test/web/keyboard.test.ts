@@ -3,7 +3,7 @@ import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { hasChromium } from "../support/browser.ts";
 import { chatLine } from "../support/service.ts";
-import { Visit } from "../support/visit.ts";
+import { choose, Visit } from "../support/visit.ts";
 
 describe.skipIf(!hasChromium())("with the keyboard", () => {
   let visit: Visit;
@@ -134,5 +134,69 @@ describe.skipIf(!hasChromium())("with the keyboard", () => {
     await button(page, "Pause").press("Enter");
     await page.getByText("The server does not answer.").first().waitFor();
     await expect.poll(() => page.locator(".actions button:disabled").count()).toBe(0);
+  });
+
+  /** Presses a button as a person with a keyboard does, and waits for what it brings. */
+  async function press(page: Page, name: string, brings: string): Promise<void> {
+    await page.getByRole("button", { name, exact: true }).focus();
+    await page.keyboard.press("Enter");
+    await page.getByText(brings).first().waitFor();
+  }
+
+  test("the focus stays beside a button that is gone or off once it is pressed", async () => {
+    const lines = Array.from({ length: 25 }, (_, n) => chatLine(`line-${n}`, "[[status 400]]"));
+    const { id } = await visit.service.run(lines);
+    const page = await visit.openPage(`/batches/${id}`);
+    await page.getByText("Lines 1 to 20").waitFor();
+    await press(page, "Next lines", "Lines 21 to 25");
+    await expect.poll(() => focused(page)).toBe("First lines");
+    await press(page, "First lines", "Lines 1 to 20");
+    await expect.poll(() => focused(page)).toBe("Next lines");
+    await press(page, "Show examples", "400 · line 1 · line-0");
+    await expect.poll(() => focused(page)).toBe("Show examples");
+  });
+
+  test("the focus stays on a field or button through an upload and a refusal", async () => {
+    const page = await visit.openPage("/files");
+    await page.locator("input[type=file]").focus();
+    await choose(page, "in.jsonl", chatLine("a", "b"));
+    await page.getByText("in.jsonl is uploaded.").waitFor();
+    await expect.poll(() => page.evaluate("document.activeElement.type")).toBe("file");
+    await page.goto(new URL("/new", page.url()).href);
+    await choose(page, "in.jsonl", chatLine("a", "b"));
+    await page.getByText("1 line, no fault found.").waitFor();
+    // A proxy answers for the server. The console would have the status of a refusal.
+    await page.route("**/v1/batches", (route) => route.fulfill({ body: "<p>Sign in</p>" }));
+    await press(page, "Create batch", "Something between this page and the server has answered.");
+    await expect.poll(() => focused(page)).toBe("Create batch");
+  });
+
+  test("the focus stays at the actions when a batch ends behind the question about it", async () => {
+    const { id } = await visit.held(2);
+    const page = await visit.openPage(`/batches/${id}`);
+    await page.getByText("Live").waitFor();
+    await press(page, "Cancel", "Cancel this batch?");
+    visit.upstream.release();
+    await page.locator("#act-cancel").waitFor({ state: "detached" });
+    await page.keyboard.press("Escape");
+    await expect.poll(() => focused(page)).toBe("Actions");
+  });
+
+  test("the focus stays at the actions when what a button did is seen before its answer", async () => {
+    const { id } = await visit.held(2);
+    const page = await visit.openPage(`/batches/${id}`);
+    await page.getByText("Live").waitFor();
+    const seen = Promise.withResolvers<void>();
+    await page.route("**/cancel", async (route) => {
+      const response = await route.fetch();
+      await seen.promise;
+      await route.fulfill({ response });
+    });
+    await press(page, "Cancel", "Cancel this batch?");
+    for (const key of ["Tab", "Enter"]) await page.keyboard.press(key);
+    await page.locator("#act-cancel").waitFor({ state: "detached" });
+    seen.resolve();
+    await page.getByText("Cancel: done.").waitFor();
+    await expect.poll(() => focused(page)).toBe("Actions");
   });
 });

@@ -1,5 +1,6 @@
 /** Buttons that call the API, the question before something is lost, and short notes about what happened. */
 
+import { keepFocus, openDialog } from "./focus.js";
 import { isInUse } from "./in-use.js";
 import { isForeign, renewToken, token } from "./session.js";
 
@@ -212,14 +213,14 @@ async function sendForm(form) {
  * @param {Parameters<typeof callApi>} call
  */
 async function callWith(button, ...call) {
+  const refocus = keepFocus(button);
   button.disabled = true;
   const [method, path, body] = call;
   const isCreation = method === "POST" && path === "batches" && typeof body === "string";
   const answer = await (isCreation ? createBatch(body) : callApi(...call));
   // A second press before the next page is there would make a second batch.
   button.disabled = answer.ok && button.dataset["next"] !== undefined;
-  // A disabled button cannot keep the focus.
-  if (document.activeElement === document.body) button.focus({ preventScroll: true });
+  refocus();
   return answer;
 }
 
@@ -264,7 +265,7 @@ function askIn(dialog, button) {
   const label = box.querySelector("span");
   if (label !== null) label.textContent = choice ?? "";
   dialog.returnValue = "no";
-  dialog.showModal();
+  openDialog(dialog);
   return new Promise((resolve) => {
     const end = () =>
       resolve({ isYes: dialog.returnValue === "yes", isChosen: input.checked && !box.hidden });

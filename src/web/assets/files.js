@@ -1,5 +1,6 @@
 /** The page of files: uploads, and the first lines of a file. */
 import { note, readStart, write } from "./actions.js";
+import { keepFocus, openDialog } from "./focus.js";
 import { takeDrops, uploadIn } from "./upload.js";
 import { visible } from "./visible.js";
 
@@ -29,10 +30,12 @@ function startUpload(form) {
 async function uploadChosen(form, input) {
   const file = input.files?.[0];
   if (file === undefined) return;
+  const refocus = keepFocus(input);
   input.disabled = true;
   const answer = await uploadIn(form, file);
   input.disabled = false;
   input.value = "";
+  refocus();
   note(answer.ok ? `${file.name} is uploaded.` : answer.message, answer.ok ? "good" : "bad");
 }
 
@@ -47,5 +50,5 @@ async function preview(id) {
   const lines = start.text.split("\n").slice(0, PREVIEW_LINES).join("\n");
   write("preview-title", id);
   write("preview-text", visible(lines) || "The file is empty.");
-  dialog.showModal();
+  openDialog(dialog);
 }

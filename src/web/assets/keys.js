@@ -1,5 +1,6 @@
 /** The form for a new key, which is shown once. */
 import { callApi, write } from "./actions.js";
+import { keepFocus, openDialog } from "./focus.js";
 import { serverNowMs } from "./times.js";
 
 const DAY_SECONDS = 86_400;
@@ -15,11 +16,16 @@ form.addEventListener("submit", (event) => {
 /** A second press would make a second key, which the page does not show. */
 async function createOnce() {
   const button = /** @type {HTMLButtonElement} */ (form.querySelector("button"));
+  const refocus = keepFocus(button);
   button.disabled = true;
-  await create();
+  const key = await create();
   button.disabled = false;
+  // The dialog gives the focus back to what has it now.
+  refocus();
+  if (key !== null) show(key);
 }
 
+/** @returns {Promise<string | null>} */
 async function create() {
   const fields = new FormData(form);
   const days = Number(fields.get("days"));
@@ -31,12 +37,17 @@ async function create() {
   };
   const answer = await callApi("POST", "admin/keys", JSON.stringify(request));
   write("fault", answer.ok ? "" : answer.message);
-  if (!answer.ok) return;
+  if (!answer.ok) return null;
   form.reset();
-  write("made-key", answer.value.key);
+  return answer.value.key;
+}
+
+/** @param {string} key */
+function show(key) {
+  write("made-key", key);
   const copy = document.getElementById("copy-key");
-  if (copy !== null) copy.dataset["copy"] = answer.value.key;
-  dialog.showModal();
+  if (copy !== null) copy.dataset["copy"] = key;
+  openDialog(dialog);
 }
 
 // The key must not stay in the page.

@@ -3,6 +3,7 @@
  * becomes the text of an element.
  */
 import { callApi, write } from "./actions.js";
+import { keepFocus, openDialog } from "./focus.js";
 import { visible } from "./visible.js";
 
 /**
@@ -24,6 +25,7 @@ const AGAIN_MS = 3_000;
 
 const section = /** @type {HTMLElement} */ (document.getElementById("lines"));
 const form = /** @type {HTMLFormElement} */ (document.getElementById("lines-form"));
+const table = /** @type {HTMLElement} */ (document.getElementById("lines-table"));
 const first = /** @type {HTMLButtonElement} */ (document.getElementById("lines-first"));
 const next = /** @type {HTMLButtonElement} */ (document.getElementById("lines-next"));
 
@@ -105,8 +107,10 @@ async function show(after) {
 /** @param {{ data: readonly Line[], has_more: boolean }} page */
 function showPage({ data, has_more: hasMore }) {
   showRows(data);
+  const refocus = keepFocus(first, [next, table]);
   first.hidden = afterLine === 0;
   next.hidden = !hasMore;
+  refocus();
   const areEnded = data.length > 0 && data.every(({ status }) => status !== "waiting");
   mayChange = !areEnded || filter.has("status");
   write("lines-state", stateOf(data));
@@ -133,7 +137,7 @@ function showRows(data) {
   }
   for (const { row } of shown.slice(next.length)) row.remove();
   // The columns of a table without rows are as wide as their heads ask for, and stand under nothing.
-  /** @type {HTMLElement} */ (document.getElementById("lines-table")).hidden = next.length === 0;
+  table.hidden = next.length === 0;
   shown = next;
 }
 
@@ -183,7 +187,7 @@ function rawCell(line) {
   button.addEventListener("click", () => {
     write("raw-title", `Line ${line.line}`);
     write("raw-text", visible(jsonOf(line, 2)));
-    /** @type {HTMLDialogElement} */ (document.getElementById("raw")).showModal();
+    openDialog(/** @type {HTMLDialogElement} */ (document.getElementById("raw")));
   });
   element.append(button);
   return element;
@@ -248,9 +252,11 @@ function jsonOf(value, indent) {
 
 /** @param {HTMLButtonElement} button */
 async function showExamples(button) {
+  const refocus = keepFocus(button);
   button.disabled = true;
   const answer = await callApi("GET", `batches/${section.dataset["batch"]}/failures`);
   button.disabled = false;
+  refocus();
   const list = document.createElement("ul");
   for (const { code, status_code: status, examples } of answer.ok ? answer.value.data : []) {
     for (const { line, custom_id: id, message } of examples) {

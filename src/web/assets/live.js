@@ -2,6 +2,7 @@
  * Takes events from the server and puts changed elements into the page. The connection is closed while the tab is hidden,
  * because a browser opens only six to a server.
  */
+import { keepFocus } from "./focus.js";
 import { isInUse } from "./in-use.js";
 import { writeTimes } from "./times.js";
 
@@ -164,7 +165,7 @@ function apply(parts) {
     const element = document.getElementById(id);
     if (element === null) continue;
     const focused = element.contains(document.activeElement) ? document.activeElement : null;
-    const around = ancestorsOf(focused);
+    const refocus = keepFocus(focused);
     Idiomorph.morph(element, text, {
       morphStyle: "outerHTML",
       callbacks: {
@@ -174,19 +175,7 @@ function apply(parts) {
       },
     });
     writeTimes(document.getElementById(id) ?? document);
-    // What had the focus is gone: its neighbours are where a person goes on.
-    if (focused?.isConnected === false)
-      around
-        .find((each) => each.isConnected && each.hasAttribute("tabindex"))
-        ?.focus({ preventScroll: true });
+    refocus();
   }
   document.dispatchEvent(new CustomEvent("batchd:parts", { detail: Object.keys(parts) }));
-}
-
-/** @param {Element | null} element */
-function ancestorsOf(element) {
-  /** @type {HTMLElement[]} */
-  const found = [];
-  for (let each = element?.parentElement; each; each = each.parentElement) found.push(each);
-  return found;
 }

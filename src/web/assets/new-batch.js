@@ -1,6 +1,7 @@
 /** The form for a new batch: checks its file, makes lines of a CSV, uploads, and creates the batch. */
 import { createBatch, readStart } from "./actions.js";
 import { readTable } from "./csv.js";
+import { keepFocus } from "./focus.js";
 import { checkLines, endpointsIn, isPacked } from "./input-check.js";
 import { canBeNamed, lineOf, unknownColumns } from "./template.js";
 import { isReadable, takeDrops, uploadIn } from "./upload.js";
@@ -249,10 +250,12 @@ async function create() {
     return;
   }
   const button = /** @type {HTMLButtonElement} */ (find("#create"));
+  const refocus = keepFocus(button);
   button.disabled = true;
   const answer = await send();
   // A second press before the next page is there would make a second batch.
   button.disabled = answer.ok;
+  refocus();
   if (!answer.ok) showFault(answer.message);
   else location.assign(`${document.documentElement.dataset["root"]}batches/${answer.value.id}`);
 }
