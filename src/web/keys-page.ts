@@ -30,6 +30,7 @@ export const keysPage: Page = {
   },
 };
 
+/** The button is off before its script is there, as it is for a new batch. */
 const heading =
   (): Html => html`<div id="heading"><div class="head"><h1>Keys and projects</h1></div>
 <form id="new-key" class="card drop">
@@ -40,7 +41,7 @@ const heading =
 <label>Ends after <select name="days"><option value="">never</option><option value="1">1 day</option><option value="30">30 days</option><option value="90">90 days</option><option value="365">365 days</option></select></label>
 </div>
 <fieldset><legend>May</legend>${SCOPES.map((scope) => html`<label class="check"><input type="checkbox" name="scopes" value="${scope}"${DEFAULT_SCOPES.includes(scope) ? html` checked` : ""}> ${scope}</label>`)}</fieldset>
-<div class="buttons"><button class="primary">Create key</button><span id="fault" class="fault" role="alert"></span></div>
+<div class="buttons"><button class="primary" autocomplete="off" disabled>Create key</button><span id="fault" class="fault" role="alert"></span></div>
 </form>
 <dialog id="made" aria-labelledby="made-title"><form method="dialog"><h2 id="made-title">The new key</h2><p>Copy it now. No page and no answer shows it again.</p><pre id="made-key" tabindex="0"></pre><div class="buttons"><button type="button" class="plain" id="copy-key" data-copy="">Copy</button><button class="primary">Done</button></div></form></dialog></div>`;
 

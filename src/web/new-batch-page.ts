@@ -10,6 +10,7 @@ import { type Html, html, untrusted } from "./html.ts";
 import { type ListOf, type Page, readFor, type View } from "./page.ts";
 import { uploadFields } from "./upload-form.ts";
 
+/** Its button is off before its script is there: the browser would take the form to an address, and lose what is filled in. */
 export const newBatchPage: Page = {
   path: "/new",
   pollMs: null,
@@ -28,7 +29,7 @@ export const newBatchPage: Page = {
 <div class="head"><div><p class="crumb"><a href="${asked.root}">Batches</a></p><h1>New batch</h1></div></div>
 ${file === null ? inputCard() : knownInput(file.value)}
 ${optionsCard(names)}
-<div class="buttons"><button class="primary" id="create">Create batch</button><span id="fault" class="fault" role="alert"></span></div>
+<div class="buttons"><button class="primary" id="create" autocomplete="off" disabled>Create batch</button><span id="fault" class="fault" role="alert"></span></div>
 </form>`;
     return {
       ok: true,

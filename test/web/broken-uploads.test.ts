@@ -6,6 +6,7 @@ import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { hasChromium, openChromium } from "../support/browser.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { TcpProxy } from "../support/tcp-proxy.ts";
 
 const MAX_FILES = 2;
 
@@ -55,6 +56,49 @@ describe.skipIf(!hasChromium())("an upload", () => {
     await page.getByText("The connection was lost. Trying again …").waitFor();
     await page.getByText("small.jsonl is uploaded.").waitFor();
     expect(await names()).toEqual(["small.jsonl"]);
+  });
+
+  test("goes again where the network loses every packet", async () => {
+    const proxy = await TcpProxy.before(service.url);
+    await using context = await browser.newContext();
+    const page = await context.newPage();
+    await page.clock.install();
+    await page.goto(`${proxy.urlOf(service.url)}files`);
+    await page.locator("#live").getByText("Live", { exact: true }).waitFor();
+    proxy.network = "silent";
+    await page.locator("input[type=file]").setInputFiles(await written("silent.jsonl"));
+    await page.clock.fastForward("03:01");
+    await page.getByText("The connection was lost. Trying again …").waitFor();
+    proxy.network = "well";
+    await page.clock.fastForward("00:02");
+    await page.getByText("silent.jsonl is uploaded.").waitFor();
+    const { data } = await service.openai.files.list();
+    const sent = data.filter(({ filename }) => filename === "silent.jsonl");
+    expect(sent).toHaveLength(1);
+    await service.openai.files.delete(sent[0]!.id);
+  });
+
+  test("says each thing once to a screen reader", async () => {
+    await page.goto(`${service.url}/files`);
+    await page.evaluate(`{
+      window.said = [];
+      const text = document.querySelector(".upload-state [role=status]");
+      const note = () => window.said.push(text.textContent);
+      new MutationObserver(note).observe(text, { childList: true, characterData: true, subtree: true });
+      // A slow network has many events.
+      const { send } = XMLHttpRequest.prototype;
+      XMLHttpRequest.prototype.send = function (body) {
+        for (let loaded = 0; loaded < 20; loaded++)
+          this.upload.dispatchEvent(new ProgressEvent("progress", { loaded, lengthComputable: true }));
+        send.call(this, body);
+      };
+    }`);
+    await choose(await written("said.jsonl"));
+    await page.getByText("said.jsonl is uploaded.").waitFor();
+    expect(await page.evaluate("window.said")).toEqual(["Sending the file."]);
+    for (const { id } of (await service.openai.files.list()).data) {
+      await service.openai.files.delete(id);
+    }
   });
 
   test("of a file that changes meanwhile ends, and says so", async () => {

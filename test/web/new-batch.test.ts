@@ -55,6 +55,37 @@ describe.skipIf(!hasChromium())("a new batch", () => {
     expect(data.filter(({ filename }) => filename === "once.jsonl")).toHaveLength(1);
   });
 
+  test("keeps what is filled in before its scripts are there", async () => {
+    const page = await visit.openPage("/files");
+    const arrived = Promise.withResolvers<void>();
+    await page.route(/new-batch\.js/, async (route) => {
+      await arrived.promise;
+      await route.continue();
+    });
+    await page.goto(new URL("/new", page.url()).href, { waitUntil: "commit" });
+    await choose(page, "early.jsonl", chatLine("a", "Peru"));
+    await page.getByLabel("Metadata").fill("team=early");
+    await page.getByLabel("Window").press("Enter");
+    expect(await page.locator("#create:disabled").count()).toBe(1);
+    arrived.resolve();
+    await page.getByText("1 line, no fault found.").waitFor();
+    await create(page);
+    await page.waitForURL(/batches\/batch_/);
+    await page.getByText("early").first().waitFor();
+  });
+
+  test("says once that a column is missing, however much is typed", async () => {
+    const page = await opened("said.csv", "id,country\na,Peru\n");
+    await page.evaluate(`{
+      window.said = [];
+      const note = () => window.said.push(fault.textContent);
+      new MutationObserver(note).observe(fault, { childList: true, subtree: true });
+    }`);
+    await page.getByLabel("Prompt for each row").pressSequentially(" {{city}} and more");
+    await fault(page, "There is no column {{city}}.");
+    expect(await page.evaluate("window.said")).toEqual(["There is no column {{city}}."]);
+  });
+
   test("of a file that is there begins with the endpoint of its lines", async () => {
     const url = "/v1/embeddings";
     // A question about requests, and a picture, have addresses of their own.

@@ -85,6 +85,49 @@ describe.skipIf(!hasChromium())("an open page", () => {
     await sign.getByText("Live", { exact: true }).waitFor();
   });
 
+  test("draws no figures for the time in which none come", async () => {
+    await using server = serve("0");
+    const url = await server.listening();
+    const proxy = await TcpProxy.before(url);
+    const page = await (await browser.newContext()).newPage();
+    // The chart reads these lists each time that it is drawn.
+    await page.addInitScript(`{
+      let library;
+      const construct = (of, args) => new of(...args, (window.drawn = args[1], undefined));
+      const set = (value) => { library = new Proxy(value, { construct }); };
+      Object.defineProperty(window, "uPlot", { get: () => library, set });
+    }`);
+    await page.goto(`${proxy.urlOf(url)}upstreams`);
+    const latest = () => page.evaluate("window.drawn?.slice(1).map((values) => values.at(-1))");
+    const sign = page.locator("#live");
+    await sign.getByText("Live", { exact: true }).waitFor();
+    const known = [0, expect.any(Number)];
+    await expect.poll(latest).toEqual(known);
+    proxy.network = "cut";
+    await sign.getByText("Not live").waitFor();
+    await expect.poll(latest).toEqual([null, null]);
+    proxy.network = "well";
+    await sign.getByText("Live", { exact: true }).waitFor();
+    await expect.poll(latest).toEqual(known);
+  });
+
+  test("gives a button back where the network loses every packet", async () => {
+    await using server = serve("0");
+    const url = await server.listening();
+    const { id } = await submit(url);
+    const proxy = await TcpProxy.before(url);
+    const page = await (await browser.newContext()).newPage();
+    await page.clock.install();
+    await page.goto(`${proxy.urlOf(url)}batches/${id}`);
+    await page.locator("#live").getByText("Live", { exact: true }).waitFor();
+    proxy.network = "silent";
+    await page.getByRole("button", { name: "Pause" }).click();
+    expect(await page.locator("#act-pause:disabled").count()).toBe(1);
+    await page.clock.fastForward("02:01");
+    await page.locator("#act-pause:enabled").waitFor();
+    await page.locator("#notes").getByText("The server does not answer.").waitFor();
+  });
+
   test("is printed without what can only be pressed", async () => {
     await using server = serve("0");
     const url = await server.listening();

@@ -5,6 +5,8 @@ import { isInUse } from "./in-use.js";
 import { isForeign, renewToken, token } from "./session.js";
 
 const NOTE_MS = 6_000;
+/** A network that loses every packet ends no request, and a button would stay off. */
+const SILENT_AFTER_MS = 2 * 60_000;
 const SILENT = "The server does not answer.";
 
 const root = document.documentElement.dataset["root"] ?? "./";
@@ -59,7 +61,10 @@ export async function callApi(method, path, body = null, key = null) {
  */
 async function textOf(url, init) {
   const headers = { ...init.headers, "x-batchd-token": token() };
-  const response = await fetch(url, { ...init, headers }).catch(() => null);
+  const abort = new AbortController();
+  const silent = setTimeout(() => abort.abort(), SILENT_AFTER_MS);
+  const response = await fetch(url, { ...init, headers, signal: abort.signal }).catch(() => null);
+  clearTimeout(silent);
   const text = await response?.text().catch(() => null);
   return response === null || typeof text !== "string" ? null : { status: response.status, text };
 }
@@ -274,12 +279,14 @@ function askIn(dialog, button) {
 }
 
 /**
+ * A screen reader reads out each change of some elements, also one to the same text.
+ *
  * @param {string} id
  * @param {string} text
  */
 export function write(id, text) {
   const element = document.getElementById(id);
-  if (element !== null) element.textContent = text;
+  if (element !== null && element.textContent !== text) element.textContent = text;
 }
 
 /**

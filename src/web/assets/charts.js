@@ -19,7 +19,7 @@ function startAll() {
   }
 }
 
-/** @typedef {{ labels: string[], points: number[][], ticks: string[] }} Data */
+/** @typedef {{ labels: string[], points: (number | null)[][], ticks: string[] }} Data */
 
 /** @param {HTMLElement} place */
 function start(place) {
@@ -66,15 +66,18 @@ function read(source, data) {
 }
 
 /**
- * @param {number[][]} points
+ * While no events come, the line has a gap: what the page shows then is old.
+ *
+ * @param {Data["points"]} points
  * @param {string} id
  */
 function addPoint(points, id) {
   const values = document.getElementById(id)?.dataset["values"];
   if (values === undefined) return;
+  const isLive = !document.hidden && document.getElementById("live")?.dataset["state"] !== "lost";
   const row = [serverNowMs() / 1000, ...JSON.parse(values)];
   points.forEach((series, at) => {
-    series.push(row[at]);
+    series.push(at === 0 || isLive ? row[at] : null);
     if (series.length > MAX_POINTS) series.shift();
   });
 }
@@ -189,7 +192,7 @@ function pathsOf(kind, at) {
 const bucketAxis = (data) => ({
   /** @param {InstanceType<typeof uPlot>} plot */
   splits: (plot) => {
-    const [places = []] = data.points;
+    const places = /** @type {number[]} */ (data.points[0] ?? []);
     const every = Math.ceil((places.length * 64) / Math.max(1, plot.width - 80));
     return places.filter((_, at) => at % every === 0);
   },

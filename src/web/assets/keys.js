@@ -6,16 +6,17 @@ import { serverNowMs } from "./times.js";
 const DAY_SECONDS = 86_400;
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("new-key"));
+const button = /** @type {HTMLButtonElement} */ (form.querySelector("button"));
 const dialog = /** @type {HTMLDialogElement} */ (document.getElementById("made"));
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   void createOnce();
 });
+button.disabled = false;
 
 /** A second press would make a second key, which the page does not show. */
 async function createOnce() {
-  const button = /** @type {HTMLButtonElement} */ (form.querySelector("button"));
   const refocus = keepFocus(button);
   button.disabled = true;
   const key = await create();

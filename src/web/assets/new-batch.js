@@ -1,5 +1,5 @@
 /** The form for a new batch: checks its file, makes lines of a CSV, uploads, and creates the batch. */
-import { createBatch, readStart } from "./actions.js";
+import { createBatch, readStart, write } from "./actions.js";
 import { readTable } from "./csv.js";
 import { keepFocus } from "./focus.js";
 import { checkLines, endpointsIn, isPacked } from "./input-check.js";
@@ -48,6 +48,7 @@ let latest;
  */
 let sent = null;
 
+const createButton = () => /** @type {HTMLButtonElement} */ (find("#create"));
 const endpointField = () => /** @type {HTMLSelectElement} */ (find("select[name=endpoint]"));
 
 const picker = form.querySelector("input[type=file]");
@@ -70,6 +71,7 @@ form.addEventListener("submit", (event) => {
   event.preventDefault();
   void create();
 });
+createButton().disabled = false;
 
 /** @param {File | undefined} file */
 async function take(file) {
@@ -239,7 +241,7 @@ function columnFault(columns) {
 
 /** @param {string} message */
 function showFault(message) {
-  find("#fault").textContent = message;
+  write("fault", message);
 }
 
 async function create() {
@@ -249,7 +251,7 @@ async function create() {
     showFault(problem);
     return;
   }
-  const button = /** @type {HTMLButtonElement} */ (find("#create"));
+  const button = createButton();
   const refocus = keepFocus(button);
   button.disabled = true;
   const answer = await send();

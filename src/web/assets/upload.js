@@ -20,6 +20,8 @@ const IN_PARTS_FROM_BYTES = 64 * 1024 * 1024;
 const PART_BYTES = 16 * 1024 * 1024;
 /** The wait for a server or a network that is away. A server that died keeps the key of a completion for a minute. */
 const PATIENCE_MS = 3 * 60_000;
+/** A network that loses every packet ends no request. What a browser has taken may be on its way for long in a slow one. */
+const SILENT_AFTER_MS = 3 * 60_000;
 const PAUSE_MS = { first: 1_000, last: 10_000 };
 /** The statuses of a server, or a proxy in front of it, that may give another answer to the same request. */
 const PASSING = [408, 409, 425, 429];
@@ -74,7 +76,18 @@ function send(path, body, onProgress, key = null) {
   request.open("POST", `${root}web/v1/${path}`);
   request.setRequestHeader("x-batchd-token", token());
   if (key !== null) request.setRequestHeader("idempotency-key", key);
-  request.upload.addEventListener("progress", ({ loaded }) => onProgress(loaded));
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let silent;
+  const heard = () => {
+    clearTimeout(silent);
+    // A server may be at work for long on JSON, as on what joins many parts.
+    if (typeof body !== "string") silent = setTimeout(() => request.abort(), SILENT_AFTER_MS);
+  };
+  request.upload.addEventListener("progress", ({ loaded }) => {
+    heard();
+    onProgress(loaded);
+  });
+  request.addEventListener("loadend", () => clearTimeout(silent));
   return new Promise((resolve) => {
     const fail = () => resolve({ ok: false, message: "The connection was lost.", next: "retry" });
     request.addEventListener("error", fail);
@@ -83,6 +96,7 @@ function send(path, body, onProgress, key = null) {
       const answer = answerOf(request.status, request.responseText);
       resolve(answer.ok ? answer : { ...answer, next: nextOf(request) });
     });
+    heard();
     request.send(body);
   });
 }
@@ -257,11 +271,15 @@ export async function uploadIn(form, file) {
   const state = /** @type {HTMLElement} */ (form.querySelector(".upload-state"));
   const bar = /** @type {HTMLProgressElement} */ (form.querySelector("progress"));
   const text = /** @type {HTMLElement} */ (form.querySelector(".upload-text"));
+  const shareText = /** @type {HTMLElement} */ (form.querySelector(".upload-share"));
   state.hidden = false;
+  text.textContent = "Sending the file.";
   const answer = await upload(file, (sentBytes, note) => {
     const share = file.size === 0 ? 1 : Math.min(1, sentBytes / file.size);
     bar.value = share;
-    text.textContent = note ?? `${Math.floor(share * 100)}% of ${(file.size / 1e6).toFixed(1)} MB`;
+    shareText.textContent = `${Math.floor(share * 100)}% of ${(file.size / 1e6).toFixed(1)} MB`;
+    const said = note ?? "Sending the file.";
+    if (text.textContent !== said) text.textContent = said;
   });
   state.hidden = answer.ok;
   if (!answer.ok) text.textContent = answer.message;
