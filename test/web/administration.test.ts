@@ -135,9 +135,10 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await page.locator("#made-key", { hasText: "sk-batchd-" }).waitFor();
     await page.getByRole("button", { name: "Done" }).click();
     await page.getByLabel("Name").fill("once");
-    await page.getByRole("button", { name: "Create key" }).click();
+    await page.getByRole("button", { name: "Create key" }).press("Enter");
     await page.locator("#made-key", { hasText: "sk-batchd-" }).waitFor();
-    await page.getByRole("button", { name: "Done" }).click();
+    await page.keyboard.press("Escape");
+    await expect.poll(() => page.evaluate("document.activeElement.textContent")).toBe("Create key");
     await page.locator("th", { hasText: /^once/ }).waitFor();
     expect(await page.locator("th", { hasText: "pressed-twice" }).count()).toBe(1);
   });
@@ -151,7 +152,9 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     const made = page.locator("#made-key", { hasText: "sk-batchd-" });
     const key = await made.textContent();
     await page.getByRole("button", { name: "Copy" }).click();
-    await page.getByRole("button", { name: "Copied" }).waitFor();
+    // Once more before the button has its name again.
+    await page.getByRole("button", { name: "Copied" }).click();
+    await page.getByRole("button", { name: "Copy", exact: true }).waitFor();
     await page.getByRole("button", { name: "Done" }).click();
     await page.getByLabel("Name").press("Control+V");
     expect(await page.getByLabel("Name").inputValue()).toBe(key?.slice(0, 64));

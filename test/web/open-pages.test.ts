@@ -128,6 +128,38 @@ describe.skipIf(!hasChromium())("an open page", () => {
     await page.locator("#notes").getByText("The server does not answer.").waitFor();
   });
 
+  test("does not grow while upstreams come and go", async () => {
+    await using server = serve("0");
+    const url = await server.listening();
+    const page = await (await browser.newContext()).newPage();
+    await page.goto(`${url}/upstreams`);
+    const charts = String(await page.evaluate("charts.outerHTML")).replace(
+      / data-drawn=.*?<\/div><\/div>/,
+      "></div></div>",
+    );
+    const session = await page.context().newCDPSession(page);
+    await session.send("Performance.enable");
+    /** The listeners of a page whose upstream has come and gone so many times. */
+    const listenersAfter = async (count: number) => {
+      const parts = [...Array(count)].flatMap(() => ['<div id="charts"></div>', charts]);
+      const events = parts.map(
+        (text) => `event: parts\ndata: ${JSON.stringify({ charts: text })}\n\n`,
+      );
+      const body = `${events.join("")}event: over\ndata: {}\n\n`;
+      await page.route(/\/web\/live/, (route) =>
+        route.fulfill({ contentType: "text/event-stream", body }),
+      );
+      await page.goto(`${url}/upstreams`);
+      await page.locator('#live[data-state=""]').waitFor({ state: "attached" });
+      expect(await page.locator(".chart canvas").count()).toBe(1);
+      await session.send("HeapProfiler.collectGarbage");
+      const { metrics } = await session.send("Performance.getMetrics");
+      return metrics.find(({ name }) => name === "JSEventListeners")?.value ?? 0;
+    };
+    // A browser may keep those of the latest chart for a while.
+    expect(await listenersAfter(50)).toBeLessThan(2 * (await listenersAfter(1)));
+  });
+
   test("is printed without what can only be pressed", async () => {
     await using server = serve("0");
     const url = await server.listening();

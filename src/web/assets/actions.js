@@ -294,7 +294,9 @@ export function write(id, text) {
  * @param {string} text
  */
 async function copy(button, text) {
-  const label = button.textContent;
+  // A second press comes while the button says what became of the first.
+  button.dataset["label"] ??= button.textContent ?? "";
+  const { label } = button.dataset;
   // Without TLS, a browser has no clipboard for pages.
   const isCopied =
     navigator.clipboard === undefined
@@ -305,7 +307,7 @@ async function copy(button, text) {
         );
   button.textContent = isCopied ? "Copied" : "Not allowed";
   setTimeout(() => {
-    button.textContent = label;
+    button.textContent = label ?? "";
   }, 1_500);
 }
 

@@ -10,12 +10,24 @@ const TONES = ["--accent", "--wait"];
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
-/** Starts the charts that are new on the page. */
+/**
+ * What ends each chart. An upstream that comes and goes would leave its charts behind.
+ *
+ * @type {Map<HTMLElement, () => void>}
+ */
+const ends = new Map();
+
+/** Starts the charts that are new on the page, and ends those that are gone. */
 function startAll() {
+  for (const [place, end] of ends) {
+    if (place.isConnected) continue;
+    ends.delete(place);
+    end();
+  }
   for (const place of document.querySelectorAll(".chart:not([data-drawn])")) {
     if (!(place instanceof HTMLElement)) continue;
     place.dataset["drawn"] = "";
-    start(place);
+    ends.set(place, start(place));
   }
 }
 
@@ -23,6 +35,8 @@ function startAll() {
 
 /** @param {HTMLElement} place */
 function start(place) {
+  const gone = new AbortController();
+  const { signal } = gone;
   const follows = place.parentElement?.dataset["follows"];
   const from = place.dataset["from"];
   const labels = JSON.parse(place.dataset["labels"] ?? "[]");
@@ -34,16 +48,17 @@ function start(place) {
     plot.destroy();
     plot = draw(place, data);
   };
-  dark.addEventListener("change", again);
-  new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: HEIGHT })).observe(
-    place,
-  );
+  dark.addEventListener("change", again, { signal });
+  const resize = () => plot.setSize({ width: place.clientWidth, height: HEIGHT });
+  const observer = new ResizeObserver(resize);
+  observer.observe(place);
   const show = () => plot.setData(/** @type {any} */ (data.points));
   if (from !== undefined) {
-    document.addEventListener("batchd:parts", () => {
+    const readAgain = () => {
       read(document.getElementById(from), data);
       show();
-    });
+    };
+    document.addEventListener("batchd:parts", readAgain, { signal });
   } else if (follows !== undefined) {
     const take = () => {
       addPoint(data.points, follows);
@@ -51,8 +66,14 @@ function start(place) {
     };
     take();
     // A value that stays the same is a point, too.
-    setInterval(take, 2_000);
+    const timer = setInterval(take, 2_000);
+    signal.addEventListener("abort", () => clearInterval(timer));
   }
+  return () => {
+    gone.abort();
+    observer.disconnect();
+    plot.destroy();
+  };
 }
 
 /**
