@@ -174,6 +174,27 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
     }
   });
 
+  test("read no ended batches to find overlooked deliveries, however many deliveries wait for open batches", async () => {
+    await using counted = await openCounted();
+    const { store, query } = counted;
+    await finalizingBatch(store);
+    await finishBatch(store, await claimToFinalize(store));
+    await multiply(query, "batches", 20_000);
+    const { batch } = await insertBatch(store);
+    await multiply(query, "batches", 5_000, `where id = '${batch.id}'`);
+    await query(
+      `insert into batch_deliveries (id, batch_id, project, location, destination, format, status, created_at_ms)
+       select 'delivery_' || id, id, project, 'share', 'share', 'jsonl', 'pending', 0
+       from batches where id like '${batch.id}%'`,
+    );
+    await query("vacuum analyze");
+    const { pages } = await counted.countOf(async () => {
+      expect(await store.settleOverlookedDeliveries(100)).toBe(0);
+    });
+    // A look at each ended batch reads 40,000.
+    expect(pages).toBeLessThan(3_000);
+  });
+
   test("read a few pages for lists, claims and quotas, however many batches are deleted, open or have used something", async () => {
     await using counted = await openCounted();
     const { store, query } = counted;

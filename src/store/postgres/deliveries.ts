@@ -292,6 +292,7 @@ export class PostgresDeliveries implements DeliveryStore {
     return this.#change(lease, { ...ENDED, status: end.status, error, address, endedAtMs: now });
   }
 
+  /** The array leads through the index of ids. With `in`, PostgreSQL reads all ended batches where many deliveries wait for open ones. */
   settleOverlookedDeliveries(limit: number): Promise<number> {
     const now = this.#db.now();
     return this.#db.transaction(async (db) => {
@@ -299,7 +300,7 @@ export class PostgresDeliveries implements DeliveryStore {
       const overlooked = await db
         .select()
         .from(batches)
-        .where(and(sql`id in (${waiting})`, isFinalBatch))
+        .where(and(sql`id = any(array(${waiting}))`, isFinalBatch))
         .orderBy(batches.sequence)
         .limit(limit)
         .for("share");
