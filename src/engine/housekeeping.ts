@@ -52,8 +52,9 @@ export function startHousekeeping(
     await endQuotaPauses(deps, { nowMs: fleet.nowMs, isDraining });
   });
   const cursors: SweepCursors = {};
+  const purging = { cursors, empty: new Set<string>() };
   keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(sweeping, cursors));
-  keepHouse("purge", pollEveryMs, () => purgeProjects(deletedProjects(), sweeping, cursors));
+  keepHouse("purge", pollEveryMs, () => purgeProjects(deletedProjects(), sweeping, purging));
   keepHouse("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(sweeping));
   fleet.onDuty(() => {
     forecaster.forget();

@@ -71,7 +71,7 @@ test("a project goes in rounds while a chunk of it is worked on, and one whose r
     store: Object.assign(Object.create(store), { purgeProject }) as Store,
   };
 
-  await purgeProjects(["held", "broken", "next"], failing, {});
+  await purgeProjects(["held", "broken", "next"], failing, { cursors: {}, empty: new Set() });
   expect(await kept()).toEqual(["held", "broken", "kept"]);
   expect(events.count("sweep.failed", { thing: "broken" })).toBe(1);
   expect(await purgeOnce("held", deps)).toBeGreaterThan(0);
@@ -80,4 +80,36 @@ test("a project goes in rounds while a chunk of it is worked on, and one whose r
   expect(await purgeOnce("held", deps)).toBe(0);
   expect(await purgeOnce("broken", deps)).toBe(0);
   expect(await kept()).toEqual(["kept"]);
+});
+
+test("deleted projects without data are looked at in turn, however many there are, and late data of each goes", async () => {
+  const names = Array.from({ length: 25 }, (_, n) => `gone-${n}`);
+  await using bench = await projectsBench([...names, "kept"]);
+  const { deps, store, kept } = bench;
+  const looks: string[] = [];
+  const purgeProject: Store["purgeProject"] = (name) => {
+    looks.push(name);
+    return store.purgeProject(name);
+  };
+  const counting = {
+    ...deps,
+    store: Object.assign(Object.create(store), { purgeProject }) as Store,
+  };
+  const state = { cursors: {}, empty: new Set<string>() };
+  const pass = async () => {
+    looks.length = 0;
+    while (await purgeProjects(names, counting, state));
+    return new Set(looks).size;
+  };
+
+  await pass();
+  expect(await kept()).toEqual(["kept"]);
+  for (const project of names) await startBatch(store, ["llama"], { project });
+  expect(await pass()).toBe(10);
+  expect(await pass()).toBe(10);
+  await pass();
+  for (const project of names) {
+    expect(await store.listBatches({ project, limit: 1, after: null })).toMatchObject({ data: [] });
+  }
+  expect(await pass()).toBe(10);
 });
