@@ -43,7 +43,7 @@ ${canDeliver ? form(batch) : ""}
 
 function item(delivery: DeliveryObject, mayWrite: boolean): Html {
   const { id, batch_id: batchId, status, path, format } = delivery;
-  return html`<li><div class="row"><span>${pill(TONES[status], status)} ${placeOf(delivery)}${path === null ? "" : html` <span class="dim">${untrusted(path)}</span>`} <span class="dim">${format}</span></span>${
+  return html`<li id="delivery-${id}"><div class="row"><span>${pill(TONES[status], status)} ${placeOf(delivery)}${path === null ? "" : html` <span class="dim">${untrusted(path)}</span>`} <span class="dim">${format}</span></span>${
     mayWrite && isUnderWay(delivery)
       ? actionButton({
           label: "Cancel delivery",

@@ -58,7 +58,8 @@ function keyTable(
 </table></div><nav class="pages" aria-label="Pages of the list">${after === null ? "" : html`<a href="keys">Newest</a>`}${hasMore ? html`<a href="keys?after=${lastId}" rel="next">Older</a>` : ""}</nav></section>`;
 }
 
-const keyRow = (key: KeyObject): Html => html`<tr>
+/** The id keeps the button of a key with its key where others come and go. */
+const keyRow = (key: KeyObject): Html => html`<tr id="key-${key.id}">
 <th scope="row"><span class="name">${untrusted(key.name, 64)}</span><span class="dim under id">${key.id.slice(0, 12)}…</span></th>
 <td>${untrusted(key.project, 64)}</td>
 <td>${key.scopes.join(", ")}</td>

@@ -143,6 +143,22 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     expect(await page.locator("th", { hasText: "pressed-twice" }).count()).toBe(1);
   });
 
+  test("the button of a key stays with its key when another one is made", async () => {
+    const make = async (name: string) => {
+      const headers = { authorization: `Bearer ${OPERATOR}` };
+      const body = JSON.stringify({ name });
+      await fetch(`${service.url}/v1/admin/keys`, { method: "POST", headers, body });
+    };
+    await make("older");
+    const page = await signedIn(OPERATOR, "/keys");
+    const row = (name: string) => page.locator("#keys tr", { hasText: new RegExp(`^\\s*${name}`) });
+    await row("older").getByRole("button", { name: "Revoke" }).focus();
+    await make("newer");
+    await row("newer").waitFor();
+    await page.keyboard.press("Enter");
+    await page.locator("#ask-detail", { hasText: "who use older are refused" }).waitFor();
+  });
+
   test("a key is copied on a page without TLS, too", async () => {
     const { port } = new URL(service.url);
     const page = await signedIn(OPERATOR, "/keys", `http://${PLAIN_HOST}:${port}`);
