@@ -203,6 +203,7 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
       return service.openai.batches.retrieve(id);
     };
     const file = await service.upload(chatLines(20));
+    const { bytes } = await service.openai.files.retrieve(file);
     let sentBytes = 0;
     const beforeByte = () => {
       sentBytes++;
@@ -217,7 +218,8 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     const batch = await endedAfterLeases(created.id);
     expect(batch).toMatchObject({ status: "completed", request_counts: { completed: 20 } });
     expect(upstream.total).toBe(20);
-    expect(sentBytes).toBeLessThan(200);
+    // Each would take the whole file. The last bytes are on their way when the reader gives up.
+    expect(sentBytes).toBeLessThan(bytes / 2);
   });
 
   test("of a deleted batch nothing is left in the bucket", async () => {
