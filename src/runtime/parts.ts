@@ -1,6 +1,6 @@
 /**
- * The parts of which the engine and the use cases are made, and how those are made that need others of them. `work.ts` opens
- * them in their order.
+ * The parts of which the engine and the use cases are made, and the making of those that need other parts. `work.ts` opens
+ * them one after the other.
  */
 import { resolve } from "node:path";
 import { costsOf } from "../api/batch-costs.ts";

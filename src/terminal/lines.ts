@@ -30,8 +30,10 @@ export function sayJson(value: unknown): void {
 /** A longer cell makes its own row wider, and not all others. The longest ids, those of deliveries, have 41 characters. */
 const MAX_COLUMN_WIDTH = 48;
 
-/** Where a row that is too wide for the terminal goes on. */
-const INDENT = 2;
+/** The spaces between two cells. */
+const GAP = "  ";
+/** The indent of the further lines of a row that is too wide for the terminal. */
+const INDENT = "  ";
 
 /**
  * Writes rows in columns. The last column may have any text, because nothing stands behind it. In a terminal that is too narrow
@@ -47,7 +49,7 @@ export function sayTable(head: readonly string[], rows: readonly (readonly strin
     for (const [i, start] of starts.entries()) {
       const end = starts[i + 1] ?? row.length;
       const cells = row.slice(start, end).map((cell, j) => cell.padEnd(widths[start + j] ?? 0));
-      const text = `${i === 0 ? "" : " ".repeat(INDENT)}${cells.join("  ")}`.trimEnd();
+      const text = `${i === 0 ? "" : INDENT}${cells.join(GAP)}`.trimEnd();
       say(at === 0 ? styled("bold", text) : text);
     }
   }
@@ -57,12 +59,12 @@ export function sayTable(head: readonly string[], rows: readonly (readonly strin
 function startsOfLines(widths: readonly number[]): number[] {
   const room = process.stdout.columns || Number.POSITIVE_INFINITY;
   const starts = [0];
-  let used = -2;
+  let used = -GAP.length;
   for (const [i, width] of widths.entries()) {
-    used += 2 + width;
+    used += GAP.length + width;
     if (used <= room || i === starts.at(-1)) continue;
     starts.push(i);
-    used = INDENT + width;
+    used = INDENT.length + width;
   }
   return starts;
 }
