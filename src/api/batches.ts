@@ -115,7 +115,10 @@ export class Batches {
       return store(made);
     });
     metrics.batchCreated(batch);
-    log.info({ batch: batch.id, project, input: batch.inputFileId, requestId }, "batch.created");
+    log.info(
+      { batch: batch.id, project, input: batch.inputFileId, request_id: requestId },
+      "batch.created",
+    );
     nudge();
     return batch;
   }
@@ -199,7 +202,7 @@ export class Batches {
     // A client may create a batch of any id, and the file of another project is not deleted.
     const input = options.withInput ? await store.findFile({ project, id: inputFileId }) : null;
     if (!(await store.deleteBatchIfPresent({ project, id }, options))) throw noSuchBatch(id);
-    log.info({ batch: id, project, withInput: options.withInput }, "batch.deleted");
+    log.info({ batch: id, project, with_input: options.withInput }, "batch.deleted");
     nudgeStopping();
     nudgeDeliveries();
     nudge();

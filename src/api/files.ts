@@ -150,7 +150,7 @@ export class Files {
     });
     const { requestId } = incoming.origin;
     const { purpose, bytes } = file;
-    log.info({ file: id, project, purpose, bytes, requestId }, "file.stored");
+    log.info({ file: id, project, purpose, bytes, request_id: requestId }, "file.stored");
     return file;
   }
 

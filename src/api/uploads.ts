@@ -154,7 +154,7 @@ export class Uploads {
       receiptOf: (stored) => receiptFor?.(completed(stored)),
     });
     const { requestId } = completion.origin;
-    log.info({ upload: id, project, file: file.id, requestId }, "upload.completed");
+    log.info({ upload: id, project, file: file.id, request_id: requestId }, "upload.completed");
     nudge();
     return completed(file);
   }

@@ -172,7 +172,7 @@ async function recordLeft(
   const { chunk, inputBlobKey: key, failureCount } = claimed;
   const left = await findLeftLines(chunk, answered, { blobs, key, isLastTry: true });
   const { batchId: batch, number } = chunk;
-  log.error({ batch, chunk: number, lines: left.length, failureCount }, "chunk.given_up");
+  log.error({ batch, chunk: number, lines: left.length, failures: failureCount }, "chunk.given_up");
   let recordedCount = 0;
   for (const { number: lineNumber, customId } of left) {
     if (run.stop.aborted) break;

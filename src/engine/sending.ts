@@ -227,10 +227,10 @@ export class Sending {
     const { lease } = this.#chunkRun.claimed;
     this.recordedCount++;
     this.#chunkRun.onRecorded();
-    const upstreamRequestId = "requestId" in outcome ? outcome.requestId : null;
+    const upstream_request_id = "requestId" in outcome ? outcome.requestId : null;
     const { batchId: batch, chunkNumber: chunk } = lease;
     const { kind } = outcome;
-    log.debug({ batch, chunk, line: lineNumber, outcome: kind, upstreamRequestId }, RECORDED);
+    log.debug({ batch, chunk, line: lineNumber, outcome: kind, upstream_request_id }, RECORDED);
     const failure = succeeded ? undefined : failureOf(outcome);
     const onDurable = allowance === null ? undefined : () => allowance.settle();
     const record = { lineNumber, succeeded, failure, row, room, answer, latencyMs, onDurable };

@@ -46,7 +46,7 @@ export async function answerContent(
   await sendPieces(content, outgoing).catch((err: unknown) => {
     outgoing.destroy();
     // The client sees a broken connection, and is most often the one that closed it. So a warning is enough.
-    log.warn({ file: file.id, requestId: c.get("requestId"), err }, "download.broken");
+    log.warn({ file: file.id, request_id: c.get("requestId"), err }, "download.broken");
   });
   return RESPONSE_ALREADY_SENT;
 }

@@ -64,7 +64,7 @@ async function sendOn(
   { disconnected, log }: { readonly disconnected: AbortSignal; readonly log: Log },
 ): Promise<void> {
   const { outgoing } = c.env;
-  const { requestId, upstreamRequestId } = c.var;
+  const { requestId: request_id, upstreamRequestId: upstream_request_id } = c.var;
   // The side that ends first ends the other one, so only this moment knows which one it was.
   let problem: string | null = null;
   const onBreak = ({ message }: Error) => {
@@ -77,8 +77,9 @@ async function sendOn(
   outgoing.flushHeaders();
   closeUnread(outgoing);
   await sendStream(answer.body, outgoing).catch(() => {
-    if (problem === null) log.debug({ requestId, upstreamRequestId }, "proxy.client_disconnected");
-    else log.warn({ requestId, upstreamRequestId, problem }, "proxy.broken");
+    if (problem === null)
+      log.debug({ request_id, upstream_request_id }, "proxy.client_disconnected");
+    else log.warn({ request_id, upstream_request_id, problem }, "proxy.broken");
   });
 }
 

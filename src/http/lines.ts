@@ -35,7 +35,7 @@ export function mountLines(app: Routes, { batchLines, log }: LineRoutesDeps): vo
     outgoing.writeHead(200, { ...JSON_TYPE, ...trackingHeaders(c) });
     const pieces = Readable.from(piecesOf(reading.page), { objectMode: false });
     await pipeline(pieces, outgoing).catch((err: unknown) => {
-      log.warn({ requestId: c.get("requestId"), err }, "download.broken");
+      log.warn({ request_id: c.get("requestId"), err }, "download.broken");
     });
     return RESPONSE_ALREADY_SENT;
   });

@@ -49,7 +49,7 @@ async function answerRows(
   outgoing.writeHead(200, { ...headers, ...trackingHeaders(c) });
   const text = Readable.from(rows, { objectMode: false });
   await sendStream(text, outgoing, signal).catch((err: unknown) => {
-    log.warn({ batch: batch.id, requestId: c.get("requestId"), err }, "download.broken");
+    log.warn({ batch: batch.id, request_id: c.get("requestId"), err }, "download.broken");
   });
   return RESPONSE_ALREADY_SENT;
 }
@@ -79,7 +79,7 @@ async function answerEvents(
   });
   await sendStream(text, outgoing, signal).catch((err: unknown) => {
     if (!signal.aborted)
-      log.warn({ batch: batch.id, requestId: c.get("requestId"), err }, "download.broken");
+      log.warn({ batch: batch.id, request_id: c.get("requestId"), err }, "download.broken");
   });
   return RESPONSE_ALREADY_SENT;
 }

@@ -38,7 +38,7 @@ export async function answerTable(
   outgoing.writeHead(200, { ...headers, ...trackingHeaders(c) });
   const content = Readable.from(table.content, { objectMode: false });
   await sendStream(content, outgoing, table.over).catch((err: unknown) => {
-    log.warn({ file: file.id, format, requestId: c.get("requestId"), err }, "download.broken");
+    log.warn({ file: file.id, format, request_id: c.get("requestId"), err }, "download.broken");
   });
   return RESPONSE_ALREADY_SENT;
 }

@@ -64,10 +64,10 @@ export const trackRequests =
         outgoing.setHeader(name, value);
     }
     const { method, path } = c.req;
-    const { requestId, upstreamRequestId } = c.var;
+    const { requestId: request_id, upstreamRequestId: upstream_request_id } = c.var;
     const ms = tookMs(c);
     metrics.answered({ method, route: routeOf(c), status, ms });
-    const entry = { method, path, status, ms: Math.round(ms), requestId, upstreamRequestId };
+    const entry = { method, path, status, ms: Math.round(ms), request_id, upstream_request_id };
     if (status >= 500) log.error({ ...entry, ...reasonOf(c.error) }, "request.completed");
     else log.debug(entry, "request.completed");
   };

@@ -18,8 +18,13 @@ import { readableLine } from "./readable-line.ts";
 type EventLevel = keyof typeof LOG_EVENTS;
 export type LogEvent<Level extends EventLevel> = keyof (typeof LOG_EVENTS)[Level] & string;
 
+/** Fields have names in snake case, as in the API, the configuration and the audit log. The compiler refuses others. */
+type SnakeCased<Fields> = {
+  readonly [Name in keyof Fields]: Name extends Lowercase<Name & string> ? Fields[Name] : never;
+};
+
 interface LogFunction<Event extends string> {
-  (fields: object, event: Event): void;
+  <Fields extends object>(fields: Fields & SnakeCased<Fields>, event: Event): void;
   (event: Event): void;
 }
 

@@ -8,6 +8,15 @@ import type { Outcome, RefusalReason, Refused } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
 import type { Log, LogEvent } from "../telemetry/log.ts";
 
+/** What is logged of a failure, beside its target. */
+interface FailureFields {
+  readonly status?: number;
+  readonly retry_after_ms?: number | null;
+  readonly detail?: string;
+  readonly reason?: string;
+  readonly after_ms?: number;
+}
+
 const LOG_EVERY_MS = 10_000;
 /** The operator has to act on a refusal, so it is logged at once, and again while it lasts. */
 const REFUSAL_LOG_EVERY_MS = 600_000;
@@ -46,14 +55,14 @@ export class TargetLog {
       case "overloaded":
         this.#warn("upstream.overloaded", {
           status: outcome.status,
-          retryAfterMs: outcome.retryAfterMs,
+          retry_after_ms: outcome.retryAfterMs,
         });
         return;
       case "unreachable":
         this.#warn("upstream.unreachable", { detail: outcome.detail });
         return;
       case "timed_out":
-        this.#warn("upstream.failed", { reason: "timed out", afterMs: outcome.afterMs });
+        this.#warn("upstream.failed", { reason: "timed out", after_ms: outcome.afterMs });
         return;
       case "broken":
         // Its detail may quote an answer, and no content of lines belongs in a log.
@@ -72,7 +81,7 @@ export class TargetLog {
     if (nowMs - loggedAtMs < REFUSAL_LOG_EVERY_MS) return;
     this.#loggedAtMs.set(reason, nowMs);
     this.#isFailureLogged = true;
-    const fields = { target: this.#target, reason, status, upstreamError: said };
+    const fields = { target: this.#target, reason, status, upstream_error: said };
     this.#log.error({ ...fields, todo: REMEDIES[reason] }, "upstream.refused");
   }
 
@@ -92,7 +101,7 @@ export class TargetLog {
     this.#log.info({ target: this.#target }, "upstream.recovered");
   }
 
-  #warn(event: LogEvent<"warn">, fields: Record<string, unknown>): void {
+  #warn(event: LogEvent<"warn">, fields: FailureFields): void {
     const nowMs = this.#clock.elapsedMs();
     const count = (this.#unloggedCounts.get(event) ?? 0) + 1;
     const loggedAtMs = this.#loggedAtMs.get(event) ?? Number.NEGATIVE_INFINITY;

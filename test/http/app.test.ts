@@ -197,7 +197,7 @@ describe("a fault of the server", () => {
       method: "GET",
       path: "/v1/files",
       status: 500,
-      requestId: id,
+      request_id: id,
     });
     expect(entry.err.stack).toContain("database");
     expect(error.message).not.toContain("database");
@@ -207,7 +207,7 @@ describe("a fault of the server", () => {
 test("a request is one line in the log, without its query", async () => {
   const { headers } = await get("/v1/models?secret=1");
   const id = headers["x-request-id"];
-  const entries = api.log.map((line) => JSON.parse(line)).filter((each) => each.requestId === id);
+  const entries = api.log.map((line) => JSON.parse(line)).filter((each) => each.request_id === id);
   expect(entries).toEqual([
     {
       level: "debug",
@@ -217,7 +217,7 @@ test("a request is one line in the log, without its query", async () => {
       path: "/v1/models",
       status: 200,
       ms: expect.any(Number),
-      requestId: id,
+      request_id: id,
     },
   ]);
 });

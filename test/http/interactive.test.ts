@@ -136,8 +136,8 @@ test("headers that concern the client pass, all others stay between the two serv
   expect(seen["keep-alive"]).not.toBe("timeout=1");
   await (await answer).text();
   await service.events.reached("request.completed", {
-    requestId: seen["x-request-id"],
-    upstreamRequestId: "req-of-upstream",
+    request_id: seen["x-request-id"],
+    upstream_request_id: "req-of-upstream",
   });
 });
 

@@ -12,12 +12,24 @@ test("what the log says of a line names its batch, its chunk, its number and the
   await using upstream = await startUpstream();
   await using service = await startTestService({ upstreamUrl: upstream.url });
   const { id } = await service.run([chatLine("good", "Hello"), chatLine("bad", "[[status 404]]")]);
-  const upstreamRequestId = expect.stringMatching(/^req-[12]$/);
+  const upstream_request_id = expect.stringMatching(/^req-[12]$/);
   const lines = service.events.all.filter(({ event }) => event.startsWith("line."));
   expect(lines.toSorted((a, b) => Number(a["line"]) - Number(b["line"]))).toMatchObject([
-    { batch: id, chunk: 0, line: 1, outcome: "answered", upstreamRequestId },
-    { batch: id, chunk: 0, line: 2, outcome: "answered", upstreamRequestId },
+    { batch: id, chunk: 0, line: 1, outcome: "answered", upstream_request_id },
+    { batch: id, chunk: 0, line: 2, outcome: "answered", upstream_request_id },
   ]);
+});
+
+test("the fields of the log have names in snake case", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  await service.run([
+    chatLine("good", "Hello"),
+    chatLine("overloaded", "[[status 429 retry-after-ms 10 x1]]"),
+  ]);
+  const names = new Set(service.events.all.flatMap((entry) => Object.keys(entry)));
+  expect(names).toContain("upstream_request_id");
+  expect([...names].filter((name) => !/^[a-z]+(_[a-z]+)*$/.test(name))).toEqual([]);
 });
 
 test("a file and a batch can be traced back to the request that made them", async () => {
@@ -32,7 +44,7 @@ test("a file and a batch can be traced back to the request that made them", asyn
     })
     .withResponse();
   const requestIdOf = (event: string) =>
-    service.events.all.find((each) => each.event === event)?.["requestId"];
+    service.events.all.find((each) => each.event === event)?.["request_id"];
   expect(requestIdOf("file.stored")).toBe(uploaded.response.headers.get("x-request-id"));
   expect(requestIdOf("batch.created")).toBe(created.response.headers.get("x-request-id"));
 });

@@ -319,7 +319,7 @@ export class Capacity implements Gate {
     const target = this.#name;
     if (circuit === "open") {
       log.warn(
-        { target, retryMs: Math.round(backoffUntilMs - clock.elapsedMs()) },
+        { target, retry_in_ms: Math.round(backoffUntilMs - clock.elapsedMs()) },
         "target.circuit_opened",
       );
     } else if (circuit === "half_open") log.debug({ target }, "target.circuit_half_open");
