@@ -226,6 +226,7 @@ export class Sending {
       : null;
     const { lease } = this.#chunkRun.claimed;
     this.recordedCount++;
+    this.#chunkRun.run.watch.lineAnswered();
     this.#chunkRun.onRecorded();
     const upstream_request_id = "requestId" in outcome ? outcome.requestId : null;
     const { batchId: batch, chunkNumber: chunk } = lease;

@@ -12,7 +12,7 @@ import type { LineWatch, Unavailability } from "../upstream/request.ts";
 import { UNWRITABLE } from "./dispatch/waiting.ts";
 import { isPassing } from "./failure.ts";
 
-/** A chunk counts as stalled when no attempt was under way from one look to the next. */
+/** A chunk is stalled when no attempt is under way, and no line was answered from the last look to this one. */
 const LOOK_EVERY_MS = 1_000;
 /** The number of chunks that other replicas learn of. */
 const MAX_REPORTED = 1_000;
@@ -24,16 +24,17 @@ export type ReportedStall = readonly [
   upstreamError: string | null,
 ];
 
-/** Counts the attempts of one run. */
+/** Counts the attempts and the answers of one run. */
 export class RunWatch implements LineWatch {
   #begunCount = 0;
   #endedCount = 0;
   #retryCount = 0;
   #failure: Unavailability | null = null;
-  #endedAtLastLook = -1;
+  #answeredCount = 0;
+  #answeredAtLastLook = -1;
   #hasLines = true;
   #canWrite = true;
-  /** The reason as of the last look; null when a line was under way. */
+  /** The reason as of the last look; null while lines go on. */
   wait: Wait | null = null;
 
   attemptBegins(): void {
@@ -53,6 +54,10 @@ export class RunWatch implements LineWatch {
     this.#retryCount--;
   }
 
+  lineAnswered(): void {
+    this.#answeredCount++;
+  }
+
   /** Takes note that no line waits any more: what is left of the run is to write its answers. */
   linesEnded(): void {
     this.#hasLines = false;
@@ -66,9 +71,8 @@ export class RunWatch implements LineWatch {
   look(): void {
     const isWaiting = this.#hasLines || !this.#canWrite;
     const isIdle = isWaiting && this.#begunCount === this.#endedCount;
-    // If none has ended meanwhile, none was under way at the last look, and none has begun.
-    this.wait = isIdle && this.#endedCount === this.#endedAtLastLook ? this.#reason() : null;
-    this.#endedAtLastLook = this.#endedCount;
+    this.wait = isIdle && this.#answeredCount === this.#answeredAtLastLook ? this.#reason() : null;
+    this.#answeredAtLastLook = this.#answeredCount;
   }
 
   #reason(): Wait {

@@ -6,7 +6,7 @@ import { expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { RunWatch } from "../../src/engine/stalls.ts";
 import { GOOD } from "../support/given.ts";
-import { chatLines, startTestService, type TestService } from "../support/service.ts";
+import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 const startWith = (base_url: string, more: object = {}) =>
@@ -52,6 +52,22 @@ test("no_room while all lines wait for another try at a server that is full for 
   await service.ended(id);
 });
 
+test("nothing for a batch with a line under way at a server that asks for a pause, and no_room for the next one", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startWith(upstream.url, { max_concurrency: 2 });
+  const { id } = await service.submit([
+    chatLine("slow", "[[hang]]"),
+    chatLine("overloaded", "[[status 429 retry-after-ms 600000]]"),
+  ]);
+  await service.events.reached("upstream.overloaded");
+  const { id: next } = await service.submit(chatLines(3));
+  await expect
+    .poll(() => waitingOf(service, next))
+    .toMatchObject({ reason: "no_room", upstream_error: "status 429" });
+  expect(await waitingOf(service, id)).toBeNull();
+  await Promise.all([id, next].map((each) => service.openai.batches.cancel(each)));
+});
+
 test("retrying after a failure of the work itself, whose next try comes after the end of a lease", async () => {
   await using upstream = await startUpstream();
   upstream.hold();
@@ -68,13 +84,18 @@ test("retrying after a failure of the work itself, whose next try comes after th
   await service.openai.batches.cancel(id);
 });
 
-test("nothing after a line that was under way since the last look, nor while only answers are left to be written", () => {
+test("nothing while a line is under way or after one was answered since the last look, nor while only answers are left to be written", () => {
   const watch = new RunWatch();
   watch.attemptBegins();
   watch.look();
-  watch.attemptEnded();
   watch.look();
   expect(watch.wait).toBeNull();
+  watch.attemptEnded();
+  watch.lineAnswered();
+  watch.look();
+  expect(watch.wait).toBeNull();
+  watch.attemptBegins();
+  watch.attemptEnded();
   watch.look();
   expect(watch.wait).toEqual({ reason: "no_room", upstreamError: null });
   watch.linesEnded();

@@ -28,8 +28,10 @@ export function waitOf(
   const waits = work.map(({ model }) => waitAt(routesOf(model), { project, model }));
   // As long as one of its models is served, the batch goes on.
   const [first] = waits.every((wait) => wait !== null) ? waits : [];
-  if (first !== undefined) return first;
-  if (heldCount > stalls.length) return null;
+  const goesOn = heldCount > stalls.length;
+  // Servers that ask for a pause now and then answer the lines that they have meanwhile.
+  if (first !== undefined && !(goesOn && first.reason === "no_room")) return first;
+  if (goesOn) return null;
   const reason = lostCount > 0 ? "retrying" : "no_room";
   return worstOf(stalls) ?? { reason, upstreamError: null };
 }
