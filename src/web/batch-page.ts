@@ -11,6 +11,7 @@ import { chartsPart } from "./batch-charts.ts";
 import { deliveriesPart, isUnderWay } from "./batch-deliveries.ts";
 import { failuresPart, faultsPart } from "./batch-failures.ts";
 import { linesPart } from "./batch-lines.ts";
+import { inputNameOf, namesOf, titleOf } from "./batch-names.ts";
 import { timelinePart } from "./batch-timeline.ts";
 import { endOf } from "./batches-page.ts";
 import { formatCompact, formatCount, formatDuration, formatMoney, time } from "./format.ts";
@@ -35,8 +36,12 @@ export const batchPage: Page = {
     if (!progress.ok) return progress;
     if (!deliveries.ok) return deliveries;
     const batch = answer.value;
+    const [inputName, otherRuns] = await Promise.all([
+      inputNameOf(asked, batch),
+      otherRunsOf(asked, batch),
+    ]);
     const parts = [
-      heading(asked, { batch, otherRuns: await otherRunsOf(asked, batch) }),
+      heading(asked, { batch, otherRuns }, inputName),
       noticePart(asked, batch),
       progressPart(batch),
       faultsPart(batch),
@@ -48,7 +53,7 @@ export const batchPage: Page = {
       timelinePart(batch),
     ];
     const isOver = hasEnded(batch) && !deliveries.value.data.some(isUnderWay);
-    return { ok: true, value: { title: batch.id, parts, isOver } };
+    return { ok: true, value: { title: titleOf(batch, inputName), parts, isOver } };
   },
 };
 
@@ -72,11 +77,11 @@ const asksAboutAnswers = ({ x_batchd: { from } }: BatchObject) =>
 
 const hasNoLines = ({ request_counts: { total } }: BatchObject) => total === 0;
 
-const heading = (asked: Asked, retried: Retried): Part => ({
+const heading = (asked: Asked, retried: Retried, inputName: string | null): Part => ({
   id: "heading",
   html: html`<div id="heading" class="head">
 <div><p class="crumb"><a href="${asked.root}">Batches</a></p>
-<h1 class="id">${retried.batch.id}</h1> <button type="button" class="quiet small" data-copy="${retried.batch.id}">Copy</button> ${statusPill(retried.batch)}${isAtRisk(retried.batch) ? html` <span class="pill bad">at risk</span>` : ""}</div>
+<h1 class="id">${retried.batch.id}</h1> <button type="button" class="quiet small" data-copy="${retried.batch.id}">Copy</button> ${statusPill(retried.batch)}${isAtRisk(retried.batch) ? html` <span class="pill bad">at risk</span>` : ""} <p class="dim">${namesOf(retried.batch, inputName)}</p></div>
 ${batchActions(asked, retried)}
 </div>`,
 });

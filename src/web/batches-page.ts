@@ -1,9 +1,9 @@
 /** The list of batches. */
 import type { BatchObject } from "../contract/batch.ts";
 import { filterForm, filterOf } from "./batch-filter.ts";
+import { inputNameOf, namesOf } from "./batch-names.ts";
 import { formatCompact, formatMoney, time } from "./format.ts";
 import { type Html, html, untrusted } from "./html.ts";
-import { namesOf } from "./input-names.ts";
 import { type Asked, type ListOf, type Page, type Part, readFor } from "./page.ts";
 import { progressBar, progressText } from "./progress.ts";
 import { hasEnded, statusPill } from "./status.ts";
@@ -17,7 +17,7 @@ export const batchesPage: Page = {
     const answer = await readFor<ListOf<BatchObject>>(asked, `/v1/batches?${listQuery(asked)}`);
     if (!answer.ok) return answer;
     const { data } = answer.value;
-    const names = await namesOf(asked, data);
+    const names = await Promise.all(data.map((batch) => inputNameOf(asked, batch)));
     const rows = data.map(
       (batch, at): Part => ({ id: `row-${batch.id}`, html: row(asked, batch, names[at] ?? null) }),
     );
@@ -83,7 +83,7 @@ function hrefWith(query: URLSearchParams, after: string | null): string {
 const row = ({ root }: Asked, batch: BatchObject, inputName: string | null): Html => {
   const { id, request_counts: counts, x_batchd: own } = batch;
   return html`<tr id="row-${id}">
-<th scope="row"><a class="id" href="${root}batches/${id}">${shortId(id)}</a> <span class="dim under">${note(batch, inputName)}</span></th>
+<th scope="row"><a class="id" href="${root}batches/${id}">${shortId(id)}</a> <span class="dim under">${namesOf(batch, inputName)}</span></th>
 <td>${statusPill(batch)}${own.at_risk && !hasEnded(batch) ? html` <span class="pill bad">at risk</span>` : ""}</td>
 <td class="bar-column">${progressBar(counts, `Progress of ${id}`)}<span class="under">${progressText(batch)}${counts.failed > 0 ? html` <span class="fault">${formatCompact(counts.failed)} failed</span>` : ""}</span></td>
 <td class="wide model">${batch.model === null ? html`<span class="dim">–</span>` : untrusted(batch.model, 60)}<span class="dim under">${batch.endpoint.replace("/v1/", "")}</span></td>
@@ -96,13 +96,6 @@ const row = ({ root }: Asked, batch: BatchObject, inputName: string | null): Htm
 
 /** The first digits of an id are the time, which batches share; the last ones tell them apart. */
 const shortId = (id: string): string => `batch_…${id.slice(-8)}`;
-
-/** What its owner calls it: the name in its metadata, else their first value, and the name of its input. */
-function note({ metadata }: BatchObject, inputName: string | null): Html {
-  const { name = "", ...others } = metadata ?? {};
-  const value = [name, ...Object.values(others)].find((each) => each.trim() !== "");
-  return html`${value === undefined ? "" : untrusted(value, 60)}${value === undefined || inputName === null ? "" : " · "}${inputName === null ? "" : untrusted(inputName, 60)}`;
-}
 
 function doneAt(batch: BatchObject): Html {
   const endedAt = endOf(batch);

@@ -23,7 +23,8 @@ function pictureOf(character: string): string {
 }
 
 /** Returns the text with a visible sign in the place of each character that a terminal or a browser would obey. */
-const visible = (text: string): string => text.toWellFormed().replaceAll(INVISIBLE, pictureOf);
+export const visible = (text: string): string =>
+  text.toWellFormed().replaceAll(INVISIBLE, pictureOf);
 
 const DEFAULT_MAX_LENGTH = 300;
 

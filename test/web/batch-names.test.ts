@@ -1,4 +1,4 @@
-/** What the list of batches calls them: by HTTP, without a browser. */
+/** What the list of batches and their own pages call them: by HTTP, without a browser. */
 import { expect, test } from "vitest";
 import { submitLines } from "../support/batches.ts";
 import { derive } from "../support/derived.ts";
@@ -53,6 +53,29 @@ test("the list calls a batch by the name in its metadata, else by their first va
   const values = ["red", "nightly", "blue", "gold", "green"];
   const shown = values.filter((each) => list.includes(`<bdi>${each}<`));
   expect(shown).toEqual(["nightly", "blue", "green"]);
+});
+
+test("the page and the tab of a batch have the name in its metadata, else that of its input, else its id", async () => {
+  await using service = await startTestService({});
+  const pageOf = async (id: string) => {
+    const answer = await fetch(`${service.url}/batches/${id}`, {
+      headers: { accept: "text/html" },
+    });
+    const page = await answer.text();
+    return { title: /<title>(.*?) · batchd</.exec(page)?.[1], page };
+  };
+  const metadata = { name: "night\u202ely </title>" };
+  const lines = [chatLine("a", "Hello")];
+  const { id: named } = await submitLines(service.openai, lines, { metadata });
+  const { title, page } = await pageOf(named);
+  expect(title).toBe("night⟨U+202E⟩ly &lt;/title&gt;");
+  expect(page).toContain(`<bdi>${title}</bdi> · <bdi>input.jsonl</bdi>`);
+
+  const { id, input_file_id } = await service.submit(lines);
+  expect((await pageOf(id)).title).toBe("input.jsonl");
+  await service.ended(id);
+  await service.openai.files.delete(input_file_id);
+  expect((await pageOf(id)).title).toBe(id);
 });
 
 test("a list that is opened does not show the name of an input that was deleted", async () => {
