@@ -19,11 +19,10 @@ export const dayOf = (atMs: number): string => new Date(atMs).toISOString().slic
 /** The month of a day, as `2026-01`. */
 export const monthOf = (day: string): string => day.slice(0, 7);
 
-/** An upstream may report more cached tokens than tokens. Counted so, the price of the input would be negative. */
 export const addAnswer = (sum: Consumption, usage: Usage): Consumption => ({
   requestCount: sum.requestCount + 1,
   inputTokens: sum.inputTokens + usage.inputTokens,
-  cachedTokens: sum.cachedTokens + Math.min(usage.cachedTokens, usage.inputTokens),
+  cachedTokens: sum.cachedTokens + usage.cachedTokens,
   outputTokens: sum.outputTokens + usage.outputTokens,
 });
 

@@ -29,24 +29,30 @@ const count = (usage: unknown, ...keys: readonly string[]): number =>
  * Some services count tokens in the total alone, and they are to be paid for: reasoning is no part of the output at xAI and
  * Gemini, and an embedding of Voyage names nothing but its total.
  * Kimi and DeepSeek have names of their own for cached tokens.
+ *
+ * Cached tokens are part of the input, reasoning is part of the output, and the total is the sum of both, whatever a broken
+ * upstream says. Prices rely on it: more cached tokens than input would make the price of the input negative.
  */
 export function readUsage(usage: unknown): Usage {
   const input = count(usage, "input_tokens") || count(usage, "prompt_tokens");
   const output = count(usage, "output_tokens") || count(usage, "completion_tokens");
-  const total = count(usage, "total_tokens");
-  const unnamed = Math.max(0, total - input - output);
+  const unnamed = Math.max(0, count(usage, "total_tokens") - input - output);
+  const inputTokens = input || unnamed;
+  const outputTokens = input === 0 ? output : output + unnamed;
+  const cached =
+    count(usage, "input_tokens_details", "cached_tokens") ||
+    count(usage, "prompt_tokens_details", "cached_tokens") ||
+    count(usage, "cached_tokens") ||
+    count(usage, "prompt_cache_hit_tokens");
+  const reasoning =
+    count(usage, "output_tokens_details", "reasoning_tokens") ||
+    count(usage, "completion_tokens_details", "reasoning_tokens");
   return {
-    inputTokens: input || unnamed,
-    cachedTokens:
-      count(usage, "input_tokens_details", "cached_tokens") ||
-      count(usage, "prompt_tokens_details", "cached_tokens") ||
-      count(usage, "cached_tokens") ||
-      count(usage, "prompt_cache_hit_tokens"),
-    outputTokens: input === 0 ? output : output + unnamed,
-    reasoningTokens:
-      count(usage, "output_tokens_details", "reasoning_tokens") ||
-      count(usage, "completion_tokens_details", "reasoning_tokens"),
-    totalTokens: total || input + output,
+    inputTokens,
+    cachedTokens: Math.min(cached, inputTokens),
+    outputTokens,
+    reasoningTokens: Math.min(reasoning, outputTokens),
+    totalTokens: inputTokens + outputTokens,
   };
 }
 

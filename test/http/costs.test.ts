@@ -237,6 +237,32 @@ test("counts of tokens that no model answers with are none: the sums stay exact,
   });
 });
 
+test("no more tokens are cached than sent, or reasoned than answered, and the total is their sum, whatever an upstream says", async () => {
+  const usage = {
+    prompt_tokens: 10,
+    completion_tokens: 4,
+    total_tokens: 5,
+    prompt_tokens_details: { cached_tokens: 700 },
+    completion_tokens_details: { reasoning_tokens: 900 },
+  };
+  const body = { object: "chat.completion", choices: [], usage };
+  await using broken = await startUpstream({ answers: async () => ({ body }) });
+  await using other = await startTestService({ upstreamUrl: broken.url, config: { prices } });
+  const batch = await other.run(chatLines(2));
+  expect(batch.usage).toEqual({
+    input_tokens: 20,
+    input_tokens_details: { cached_tokens: 20 },
+    output_tokens: 8,
+    output_tokens_details: { reasoning_tokens: 8 },
+    total_tokens: 28,
+  });
+  const { data } = (await (await fetch(`${other.url}/v1/usage`)).json()) as { data: object[] };
+  expect(data).toMatchObject([{ input_tokens: 20, cached_input_tokens: 20, output_tokens: 8 }]);
+  const scrape = await (await fetch(`${other.url}/metrics`)).text();
+  expect(scrape).toMatch(/batchd_tokens_total\{kind="cached",[^}]*\} 20\n/);
+  expect(scrape).toMatch(/batchd_tokens_total\{kind="reasoning",[^}]*\} 8\n/);
+});
+
 test("each group that is asked for has to be known, however many there are", async () => {
   const asked = await ask("alpha", "/v1/usage?group_by=day,day,model,project,nonsense");
   expect([asked.status, await asked.text()]).toEqual([400, expect.stringContaining("nonsense")]);
