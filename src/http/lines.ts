@@ -1,7 +1,4 @@
 /** The routes that show the lines of a batch: page by page, and as examples of what fails. */
-import { Readable } from "node:stream";
-import { pipeline } from "node:stream/promises";
-import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { BatchLines } from "../api/batch-lines.ts";
 import type { BatchLine, LinePage, LineQuery } from "../batch/batch-line.ts";
 import { CUSTOM_ID_MAX_LENGTH, LINE_PAGE, LINE_STATUSES } from "../contract/lines.ts";
@@ -18,7 +15,7 @@ import {
   textParam,
 } from "./query.ts";
 import type { Routes } from "./routes.ts";
-import { trackingHeaders } from "./track.ts";
+import { answerStream } from "./stream-answer.ts";
 
 export interface LineRoutesDeps {
   readonly batchLines: BatchLines;
@@ -30,14 +27,11 @@ export function mountLines(app: Routes, { batchLines, log }: LineRoutesDeps): vo
     const query = lineQuery(c);
     using room = roomFor(c);
     await using reading = await batchLines.open(scopedIdOf(c), query, room);
-    if (c.req.method === "HEAD") return c.body(null, 200, JSON_TYPE);
-    const { outgoing } = c.env;
-    outgoing.writeHead(200, { ...JSON_TYPE, ...trackingHeaders(c) });
-    const pieces = Readable.from(piecesOf(reading.page), { objectMode: false });
-    await pipeline(pieces, outgoing).catch((err: unknown) => {
-      log.warn({ request_id: c.get("requestId"), err }, "download.broken");
+    return await answerStream(c, {
+      headers: JSON_TYPE,
+      pieces: piecesOf(reading.page),
+      onBroken: (fields) => log.warn(fields, "download.broken"),
     });
-    return RESPONSE_ALREADY_SENT;
   });
 
   app.get("/v1/batches/:id/failures", async (c) => {

@@ -1,23 +1,19 @@
 /**
- * The routes for the finished lines of a batch, as JSON lines. The rows go from the journal to the connection without a
- * web stream between them, as downloads do.
+ * The routes for the finished lines of a batch, as JSON lines.
  *
  * An answer ends when the key of its client is no longer good. The limit on silence stays in force: a wait is shorter, and a
  * follower hears something every fifteen seconds. So a client that reads nothing keeps its place for some minutes only.
  */
-import { Readable } from "node:stream";
-import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { Results, ResultsEvent, ResultsQuery } from "../api/results.ts";
 import { RESULT_LIMITS } from "../contract/results.ts";
 import { integerTooLarge } from "../errors.ts";
 import type { Log } from "../telemetry/log.ts";
 import { assertStillGood, readerOf } from "./auth.ts";
 import { wrongType } from "./body.ts";
-import { sendStream } from "./connection.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
 import { assertKnownParams, boundedIntegerParam } from "./query.ts";
 import type { Routes } from "./routes.ts";
-import { trackingHeaders } from "./track.ts";
+import { answerStream } from "./stream-answer.ts";
 
 export interface ResultRoutesDeps {
   readonly results: Results;
@@ -39,19 +35,16 @@ async function answerRows(
     return answerEvents(c, query, deps);
   }
   const { results, log } = deps;
-  const { outgoing } = c.env;
   const signal = readerOf(c);
   await using reading = await results.open(scopedIdOf(c), query, signal);
   assertStillGood(c);
   const { batch, rows } = reading;
-  const headers = { "content-type": "application/jsonl", "x-batch-status": batch.status };
-  if (c.req.method === "HEAD") return c.body(null, 200, headers);
-  outgoing.writeHead(200, { ...headers, ...trackingHeaders(c) });
-  const text = Readable.from(rows, { objectMode: false });
-  await sendStream(text, outgoing, signal).catch((err: unknown) => {
-    log.warn({ batch: batch.id, request_id: c.get("requestId"), err }, "download.broken");
+  return await answerStream(c, {
+    headers: { "content-type": "application/jsonl", "x-batch-status": batch.status },
+    pieces: rows,
+    signal,
+    onBroken: (fields) => log.warn({ batch: batch.id, ...fields }, "download.broken"),
   });
-  return RESPONSE_ALREADY_SENT;
 }
 
 /** Follows the batch as server-sent events. The id of an event is the number of its line, so a client can go on behind it. */
@@ -60,7 +53,6 @@ async function answerEvents(
   query: ResultsQuery,
   { results, log }: ResultRoutesDeps,
 ): Promise<Response> {
-  const { outgoing } = c.env;
   const afterLine = lastEventId(c) ?? query.afterLine;
   const signal = readerOf(c);
   using following = await results.follow(scopedIdOf(c), { ...query, afterLine }, signal);
@@ -72,16 +64,14 @@ async function answerEvents(
     "x-accel-buffering": "no",
     "x-batch-status": batch.status,
   };
-  if (c.req.method === "HEAD") return c.body(null, 200, headers);
-  outgoing.writeHead(200, { ...headers, ...trackingHeaders(c) });
-  const text = Readable.from(eventTexts(events, { id: batch.id, limit: query.limit }), {
-    objectMode: false,
+  return await answerStream(c, {
+    headers,
+    pieces: eventTexts(events, { id: batch.id, limit: query.limit }),
+    signal,
+    onBroken: (fields) => {
+      if (!signal.aborted) log.warn({ batch: batch.id, ...fields }, "download.broken");
+    },
   });
-  await sendStream(text, outgoing, signal).catch((err: unknown) => {
-    if (!signal.aborted)
-      log.warn({ batch: batch.id, request_id: c.get("requestId"), err }, "download.broken");
-  });
-  return RESPONSE_ALREADY_SENT;
 }
 
 async function* eventTexts(

@@ -1,14 +1,12 @@
 /** Sends a result file as a table. A table is made while it is sent, so it has no length and no ranges. */
-import { Readable } from "node:stream";
-import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import { assertHasResults, type Tables } from "../api/tables.ts";
 import type { StoredFile } from "../batch/batch.ts";
 import type { TableFormat } from "../contract/results.ts";
 import type { Log } from "../telemetry/log.ts";
-import { abortedByClient, sendStream } from "./connection.ts";
+import { abortedByClient } from "./connection.ts";
 import type { AppContext } from "./context.ts";
 import { contentDisposition } from "./download.ts";
-import { trackingHeaders } from "./track.ts";
+import { answerStream } from "./stream-answer.ts";
 
 const CONTENT_TYPES = {
   csv: "text/csv; charset=utf-8",
@@ -33,14 +31,13 @@ export async function answerTable(
     "accept-ranges": "none",
   };
   if (c.req.method === "HEAD") return c.body(null, 200, headers);
-  const { outgoing } = c.env;
-  using table = await tables.open(file, format, abortedByClient(outgoing));
-  outgoing.writeHead(200, { ...headers, ...trackingHeaders(c) });
-  const content = Readable.from(table.content, { objectMode: false });
-  await sendStream(content, outgoing, table.over).catch((err: unknown) => {
-    log.warn({ file: file.id, format, request_id: c.get("requestId"), err }, "download.broken");
+  using table = await tables.open(file, format, abortedByClient(c.env.outgoing));
+  return await answerStream(c, {
+    headers,
+    pieces: table.content,
+    signal: table.over,
+    onBroken: (fields) => log.warn({ file: file.id, format, ...fields }, "download.broken"),
   });
-  return RESPONSE_ALREADY_SENT;
 }
 
 const tableName = (filename: string, format: TableFormat): string =>
