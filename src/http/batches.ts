@@ -25,7 +25,7 @@ import { missingParameter, parseBody, wrongType } from "./body.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
 import { type CopyDeps, createOfPlace } from "./copied-inputs.ts";
 import { assertMayTakeOut, deliveryRequest, withoutSecrets } from "./deliveries.ts";
-import { answerOnce } from "./idempotency.ts";
+import { answerOnce, asking } from "./idempotency.ts";
 import { answerJson, assertNoOptions, readJson, toAsciiJson } from "./json.ts";
 import { answerPage } from "./list.ts";
 import { type BatchDetails, NO_DETAILS, presentBatch } from "./present.ts";
@@ -82,8 +82,7 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
     return answerOnce<Batch>(c, idempotency, {
       create: (receiptFor) => create(c, { asked, request, receiptFor }, deps),
       present: (batch) => toAsciiJson(presentBatch(batch, NO_DETAILS)),
-      askedFor: () => fingerprinted(asked),
-      reread: async () => fingerprinted(asked),
+      ...asking(fingerprinted(asked)),
     });
   });
 

@@ -13,7 +13,7 @@ import { assertStillGood } from "./auth.ts";
 import { parseBody } from "./body.ts";
 import { abortedByClient, allowSilence } from "./connection.ts";
 import type { AppContext } from "./context.ts";
-import { answerOnce } from "./idempotency.ts";
+import { answerOnce, asking } from "./idempotency.ts";
 import { readJson, toAsciiJson } from "./json.ts";
 import { presentFile } from "./present.ts";
 import { originOf } from "./track.ts";
@@ -45,8 +45,7 @@ export async function createCopy(
   return answerOnce<StoredFile>(c, idempotency, {
     create: (receiptFor) => copiedInputs.copy(c.get("project"), request, receiptFor),
     present: (file) => toAsciiJson(presentFile(file)),
-    askedFor: () => asked,
-    reread: async () => asked,
+    ...asking(asked),
   });
 }
 

@@ -11,7 +11,7 @@ import { CreateDelivery, DELIVERY_PAGE, type DeliveryObject } from "../contract/
 import { PublicError } from "../errors.ts";
 import { missingParameter, parseBody } from "./body.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
-import { answerOnce } from "./idempotency.ts";
+import { answerOnce, asking } from "./idempotency.ts";
 import { answerJson, readJson, toAsciiJson } from "./json.ts";
 import { answerPage } from "./list.ts";
 import { toSeconds, toSecondsOrNull } from "./present.ts";
@@ -33,8 +33,7 @@ export function mountDeliveries(
     return answerOnce<Delivery>(c, idempotency, {
       create: (receiptFor) => deliveries.create(scopedIdOf(c), request, receiptFor),
       present: (delivery) => toAsciiJson(presentDelivery(delivery)),
-      askedFor: () => withoutSecrets(request),
-      reread: async () => withoutSecrets(request),
+      ...asking(withoutSecrets(request)),
     });
   });
 

@@ -3,6 +3,12 @@ import type { Creation, Idempotency } from "../api/idempotency.ts";
 import type { AppContext } from "./context.ts";
 import { answerJsonText } from "./json.ts";
 
+/** What a request asks for, where its body alone says it. */
+export const asking = (asked: unknown): Pick<Creation<unknown>, "askedFor" | "reread"> => ({
+  askedFor: () => asked,
+  reread: async () => asked,
+});
+
 /** Answers a request that creates something. A repetition with the same key gets the first answer again. */
 export async function answerOnce<Made>(
   c: AppContext,

@@ -9,7 +9,7 @@ import { abortedByClient } from "./connection.ts";
 import { scopedIdOf } from "./context.ts";
 import { filenameInPath } from "./filename.ts";
 import { type Form, readForm } from "./form.ts";
-import { answerOnce } from "./idempotency.ts";
+import { answerOnce, asking } from "./idempotency.ts";
 import { answerJson, readJson, readJsonInto, roomFor, toAsciiJson } from "./json.ts";
 import { presentUpload, presentUploadPart } from "./present.ts";
 import type { Routes } from "./routes.ts";
@@ -26,8 +26,7 @@ export function mountUploads(app: Routes, { uploads, idempotency }: UploadRoutes
     return answerOnce<Upload>(c, idempotency, {
       create: (receiptFor) => uploads.create(c.get("project"), request, receiptFor),
       present: (upload) => toAsciiJson(presentUpload(upload)),
-      askedFor: () => request,
-      reread: async () => request,
+      ...asking(request),
     });
   });
 
@@ -51,8 +50,7 @@ export function mountUploads(app: Routes, { uploads, idempotency }: UploadRoutes
         return completed;
       },
       present: ({ upload, file }) => toAsciiJson(presentUpload(upload, file)),
-      askedFor: () => asked,
-      reread: async () => asked,
+      ...asking(asked),
     });
   });
 
