@@ -187,7 +187,7 @@ export class PublicError extends Error {
 }
 
 interface PublicErrorOptions {
-  readonly param?: string;
+  readonly param?: string | undefined;
   readonly cause?: unknown;
   readonly retryAfterMs?: number | null;
 }
@@ -209,7 +209,7 @@ export const tooManyProperties = (path: string, count: number, max: number) =>
   new PublicError(
     "too_many_properties",
     `Invalid ${path === "" ? "body" : `'${truncate(path)}'`}: too many properties. Expected an object with at most ${max} properties, but got an object with ${count} properties instead.`,
-    path === "" ? {} : { param: path },
+    { param: path || undefined },
   );
 
 export const integerTooLarge = (path: string, value: number, max: number) =>

@@ -258,11 +258,7 @@ function cannotChange({ status, stopReason }: Batch, change: BatchChange): Publi
 }
 
 const noSuchBatch = (id: string, param?: string) =>
-  new PublicError(
-    "not_found",
-    `No batch found with id '${truncate(id)}'.`,
-    param === undefined ? {} : { param },
-  );
+  new PublicError("not_found", `No batch found with id '${truncate(id)}'.`, { param });
 
 function assertBatchId(id: string, param = "batch_id"): void {
   if (id.startsWith("batch")) return;

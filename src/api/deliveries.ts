@@ -143,8 +143,4 @@ const inProgress = ({ batchId, location, s3 }: Delivery) =>
   );
 
 const noSuchDelivery = (id: string, param?: string) =>
-  new PublicError(
-    "not_found",
-    `No delivery found with id '${truncate(id)}'.`,
-    param === undefined ? {} : { param },
-  );
+  new PublicError("not_found", `No delivery found with id '${truncate(id)}'.`, { param });

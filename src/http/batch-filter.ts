@@ -5,10 +5,9 @@
 import { BATCH_ENDPOINTS, BATCH_STATUSES } from "../contract/batch.ts";
 import { CREATED_AFTER, SEARCH_MAX_LENGTH } from "../contract/batch-list.ts";
 import { MAX_MODEL_BYTES, METADATA_LIMITS } from "../contract/create-batch.ts";
-import { characterCount } from "../contract/text.ts";
-import { stringTooLong, tooManyProperties } from "../errors.ts";
+import { tooManyProperties } from "../errors.ts";
 import type { BatchFilter } from "../store/batches.ts";
-import { repeatedParameter } from "./body.ts";
+import { repeatedParameter, shortText } from "./body.ts";
 import type { AppContext } from "./context.ts";
 import { boundedIntegerParam, choiceParam, chosen, textParam } from "./query.ts";
 
@@ -22,6 +21,7 @@ export function batchFilter(c: AppContext): BatchFilter | undefined {
   const filter: BatchFilter = {
     status: choiceParam(c, "status", BATCH_STATUSES),
     endpoint: endpointParam(c),
+    // A name has at most as many characters as bytes.
     model: shortText("model", textParam(c, "model"), MAX_MODEL_BYTES),
     createdAtOrAfterMs: createdAfter === null ? null : (createdAfter + 1) * 1000,
     metadata: metadataParams(c),
@@ -48,17 +48,6 @@ export const fullEndpoint = (given: string): string =>
 function endpointParam(c: AppContext): BatchFilter["endpoint"] {
   const text = textParam(c, "endpoint");
   return chosen("endpoint", text === null ? null : fullEndpoint(text), BATCH_ENDPOINTS);
-}
-
-/** Counts characters, of which a text of so many bytes has at most as many. */
-export function shortText<Text extends string | null>(
-  name: string,
-  text: Text,
-  maxLength: number,
-): Text {
-  const length = text === null ? 0 : characterCount(text);
-  if (length > maxLength) throw stringTooLong(name, length, maxLength);
-  return text;
 }
 
 /** Reads parameters such as `metadata[team]=search`. */

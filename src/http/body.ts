@@ -112,6 +112,17 @@ const TYPE_WORDS: Partial<Record<string, string>> = {
   boolean: "a boolean",
 };
 
+/** Returns the text, or throws for one with more characters. */
+export function shortText<Text extends string | null>(
+  path: string,
+  text: Text,
+  maxLength: number,
+): Text {
+  const length = text === null ? 0 : characterCount(text);
+  if (length > maxLength) throw stringTooLong(path, length, maxLength);
+  return text;
+}
+
 export const unknownParameter = (path: string) =>
   new PublicError("unknown_parameter", `Unknown parameter: '${truncate(path)}'.`, { param: path });
 

@@ -6,10 +6,10 @@ import type { Tables } from "../api/tables.ts";
 import type { StoredFile, UntrustedId } from "../batch/batch.ts";
 import { FILE_PAGE, FILENAME_MAX_LENGTH, FilePurpose } from "../contract/file.ts";
 import { RESULT_FORMATS } from "../contract/results.ts";
-import { characterCount } from "../contract/text.ts";
-import { PublicError, stringTooLong } from "../errors.ts";
+import { PublicError } from "../errors.ts";
 import type { FileQuery } from "../store/files.ts";
 import type { Log } from "../telemetry/log.ts";
+import { shortText } from "./body.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
 import { createCopy, isJson } from "./copied-inputs.ts";
 import { answerContent } from "./download.ts";
@@ -44,7 +44,7 @@ export function mountFiles(
     const startedAtMs = c.get("startedAtMs");
     const request = { requestBytes: announcedBytes(c), origin: originOf(c), startedAtMs };
     const incoming = { ...form, knownPurpose, ...request };
-    assertFilename(incoming.filename);
+    shortText("filename", incoming.filename, FILENAME_MAX_LENGTH);
     return answerOnce<StoredFile>(c, idempotency, {
       create: (receiptFor) => files.receive(project, incoming, receiptFor),
       present: (file) => toAsciiJson(presentFile(file)),
@@ -77,11 +77,6 @@ export function mountFiles(
 function announcedBytes(c: AppContext): number | null {
   const length = c.req.header("content-length");
   return length === undefined ? null : Number(length);
-}
-
-function assertFilename(filename: string): void {
-  const length = characterCount(filename);
-  if (length > FILENAME_MAX_LENGTH) throw stringTooLong("filename", length, FILENAME_MAX_LENGTH);
 }
 
 /** Returns everything that distinguishes one upload from another. */

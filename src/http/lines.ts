@@ -4,7 +4,7 @@ import type { BatchLine, LinePage, LineQuery } from "../batch/batch-line.ts";
 import { CUSTOM_ID_MAX_LENGTH, LINE_PAGE, LINE_STATUSES } from "../contract/lines.ts";
 import { RESULT_LIMITS } from "../contract/results.ts";
 import type { Log } from "../telemetry/log.ts";
-import { shortText } from "./batch-filter.ts";
+import { shortText } from "./body.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
 import { answerJson, JSON_TYPE, roomFor } from "./json.ts";
 import {
