@@ -4,6 +4,7 @@ import type { SourceFiles } from "../batch/derivation.ts";
 import { formatAmount } from "../batch/price.ts";
 import type { FileSummary } from "../batch/run-summary.ts";
 import { RUN_RECORD_VERSION, type RunRecord } from "../contract/run.ts";
+import { toSeconds, toSecondsOrNull } from "../contract/unix-seconds.ts";
 import type { KeptRun } from "../store/runs.ts";
 import type { BatchCost } from "./batch-costs.ts";
 
@@ -55,17 +56,14 @@ export function composeRunRecord({ batch, run, cost, files }: RunParts): RunReco
   } as RunRecord;
 }
 
-const seconds = (atMs: number) => Math.floor(atMs / 1000);
-const secondsOrNull = (atMs: number | null) => (atMs === null ? null : seconds(atMs));
-
 const timesOf = (batch: Batch) => ({
-  created_at: seconds(batch.createdAtMs),
-  in_progress_at: secondsOrNull(batch.inProgressAtMs),
-  finalizing_at: secondsOrNull(batch.finalizingAtMs),
-  ended_at: secondsOrNull(
+  created_at: toSeconds(batch.createdAtMs),
+  in_progress_at: toSecondsOrNull(batch.inProgressAtMs),
+  finalizing_at: toSecondsOrNull(batch.finalizingAtMs),
+  ended_at: toSecondsOrNull(
     batch.completedAtMs ?? batch.failedAtMs ?? batch.expiredAtMs ?? batch.cancelledAtMs,
   ),
-  expires_at: seconds(batch.expiresAtMs),
+  expires_at: toSeconds(batch.expiresAtMs),
 });
 
 const usageOf = ({ usage }: Batch) => ({

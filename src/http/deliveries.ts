@@ -8,13 +8,13 @@ import type { Idempotency } from "../api/idempotency.ts";
 import type { UntrustedId } from "../batch/batch.ts";
 import type { Delivery } from "../batch/delivery.ts";
 import { CreateDelivery, DELIVERY_PAGE, type DeliveryObject } from "../contract/delivery.ts";
+import { toSeconds, toSecondsOrNull } from "../contract/unix-seconds.ts";
 import { PublicError } from "../errors.ts";
 import { missingParameter, parseBody } from "./body.ts";
 import { type AppContext, scopedIdOf } from "./context.ts";
 import { answerOnce, asking } from "./idempotency.ts";
 import { answerJson, readJson, toAsciiJson } from "./json.ts";
 import { answerPage } from "./list.ts";
-import { toSeconds, toSecondsOrNull } from "./present.ts";
 import { assertKnownParams, limitParam, textParam } from "./query.ts";
 import { assertScope, type Routes } from "./routes.ts";
 

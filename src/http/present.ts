@@ -1,4 +1,4 @@
-/** Turns stored things into the objects of the API. No other file converts milliseconds to seconds. */
+/** Turns stored things into the objects of the API. */
 
 import type { BatchCost } from "../api/batch-costs.ts";
 import type { CreatedKey } from "../api/keys.ts";
@@ -12,14 +12,12 @@ import type { FileObject } from "../contract/file.ts";
 import type { CreatedKey as CreatedKeyObject, KeyObject } from "../contract/key.ts";
 import type { ModelObject } from "../contract/model.ts";
 import type { ProjectObject } from "../contract/project.ts";
+import { toSeconds, toSecondsOrNull } from "../contract/unix-seconds.ts";
 import type { UploadObject, UploadPartObject } from "../contract/upload.ts";
 import type { StoredKey } from "../store/keys.ts";
 import type { StoredProject } from "../store/projects.ts";
 import type { Upload, UploadPart } from "../store/uploads.ts";
 import type { UpstreamModel } from "../upstream/upstream.ts";
-
-export const toSeconds = (atMs: number) => Math.floor(atMs / 1000);
-export const toSecondsOrNull = (atMs: number | null) => (atMs === null ? null : toSeconds(atMs));
 
 export const presentFile = (file: StoredFile): FileObject => ({
   object: "file",

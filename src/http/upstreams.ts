@@ -1,8 +1,8 @@
 /** The route of the upstreams, for operators. */
 import { type ReplicaTargets, sumUpstreams, type UpstreamSum } from "../api/upstream-report.ts";
+import { toSeconds } from "../contract/unix-seconds.ts";
 import type { UpstreamObject } from "../contract/upstream.ts";
 import { answerJson } from "./json.ts";
-import { toSeconds } from "./present.ts";
 import { assertKnownParams } from "./query.ts";
 import type { Routes } from "./routes.ts";
 

@@ -13,6 +13,7 @@ import { randomHexId } from "../batch/random-id.ts";
 import type { Clock } from "../clock.ts";
 import type { WebhookConfig, WebhooksConfig } from "../config/schema.ts";
 import type { EventType } from "../contract/event.ts";
+import { toSeconds } from "../contract/unix-seconds.ts";
 import { loop, Nudge } from "../loop.ts";
 import { AddressGuard } from "../resources/address-guard.ts";
 import type {
@@ -275,7 +276,7 @@ const eventOf = (delivery: WebhookDelivery) =>
     object: "event",
     id: delivery.eventId,
     type: typeOf(delivery),
-    created_at: Math.floor(delivery.createdAtMs / 1000),
+    created_at: toSeconds(delivery.createdAtMs),
     data: { id: delivery.batchId, x_batchd: { request_counts: delivery.counts } },
   }) as const;
 
