@@ -24,6 +24,8 @@ export type Outcome =
   /** batchd ended the attempt itself, for a drain, a cancel or a lost lease. The line is not at fault. */
   | { readonly kind: "interrupted" };
 
+export const INTERRUPTED = { kind: "interrupted" } as const satisfies Outcome;
+
 export interface TimedOut {
   readonly kind: "timed_out";
   readonly afterMs: number;

@@ -5,7 +5,7 @@
  */
 import type { ParsedLine } from "../batch/line.ts";
 import { failureOf } from "../batch/line-failure.ts";
-import { type FinalOutcome, isSuccess, type Outcome, outcomeLine } from "../batch/outcome.ts";
+import { type FinalOutcome, INTERRUPTED, isSuccess, outcomeLine } from "../batch/outcome.ts";
 import type { Price } from "../batch/price.ts";
 import type { Spending } from "../batch/spending.ts";
 import type { SplitLine } from "../batch/split.ts";
@@ -249,7 +249,6 @@ const spendingOf = (
   estimateOf({ inputTokens, answerTokens: route?.answerTokensOf(parsed) ?? answerTokens }, price);
 
 const RECORDED = "line.recorded";
-const INTERRUPTED: Outcome = { kind: "interrupted" };
 
 /** A line that can go out. */
 interface ReadyLine {

@@ -19,20 +19,25 @@ const STEP_BYTES = 8 * 1024;
 const turn = new TurnBudget(systemClock, READING_MS);
 
 type Connected = (...result: [error: null, socket: Socket] | [error: Error, socket: null]) => void;
+type Connect<Options> = (options: Options, callback: Connected) => void;
 
-/** Makes what connects undici return connections whose answers may come at any speed, and behind interim ones. */
-export const readingAnswers =
-  <Options>(connect: (options: Options, callback: Connected) => void) =>
-  (options: Options, callback: Connected): void =>
+/** Makes what connects undici prepare each connection before undici has it. */
+export const preparing =
+  (prepare: (socket: Socket) => void) =>
+  <Options>(connect: Connect<Options>): Connect<Options> =>
+  (options, callback) =>
     connect(options, (...result) => {
       const [error, socket] = result;
       // undici leaves the socket out with an error.
-      if (error === null) {
-        readInTurns(socket);
-        skipInterimOn(socket);
-      }
+      if (error === null) prepare(socket);
       callback(...result);
     });
+
+/** Makes what connects undici return connections whose answers may come at any speed, and behind interim ones. */
+export const readingAnswers = preparing((socket) => {
+  readInTurns(socket);
+  skipInterimOn(socket);
+});
 
 function readInTurns(socket: Socket): void {
   const read = socket.read.bind(socket);

@@ -5,7 +5,7 @@
  * one before could not be reached or was full. The client gets the last answer. The request waits for a slot, but not
  * for a target that is down or has asked for a pause.
  */
-import { isOfGateway } from "../batch/outcome.ts";
+import { INTERRUPTED, isOfGateway } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
 import { isOverload } from "./exchange/answer.ts";
 import type { ProxyResult, UpstreamRequest } from "./request.ts";
@@ -46,7 +46,7 @@ export async function proxyThrough(
     if (!isWorthAnother(last)) return last;
   }
   discard(last);
-  return { kind: "interrupted" };
+  return INTERRUPTED;
 }
 
 /** Whether an interactive request may go to the target, as far as that is not just full. */

@@ -82,12 +82,14 @@ export type ProxyResult =
   | { readonly kind: "unavailable"; readonly retryAfterMs: number | null }
   | Extract<Outcome, { kind: "unreachable" | "broken" | "timed_out" | "interrupted" | "refused" }>;
 
+/** The headers of an answer, with names in lower case. */
+export type AnswerHeaders = Readonly<Record<string, string | string[] | undefined>>;
+
 /** An answer whose body is still on its way. */
 export interface Proxied {
   readonly kind: "proxied";
   readonly status: number;
-  /** The headers as the upstream sent them, names in lower case. */
-  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly headers: AnswerHeaders;
   /** The body, byte for byte. Destroying it closes the connection. It fails when the answer breaks off. */
   readonly body: Readable;
   /** Resolves when nothing more comes from the upstream, and says whether the answer is whole. It may not have been read. */

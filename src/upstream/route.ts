@@ -9,7 +9,7 @@
  */
 import { FairQueue } from "../batch/fair-queue.ts";
 import { worstOf } from "../batch/forecast.ts";
-import { isSuccess, type Outcome } from "../batch/outcome.ts";
+import { INTERRUPTED, isSuccess, type Outcome } from "../batch/outcome.ts";
 import type { AllowedAnswer } from "../batch/token-estimate.ts";
 import { type Clock, elapsedAt, sleep } from "../clock.ts";
 import { HeldWaits } from "./held-waits.ts";
@@ -29,7 +29,6 @@ import type { Target } from "./target.ts";
 import { unavailabilityOf } from "./unavailability.ts";
 import type { LineSender, Route } from "./upstream.ts";
 
-const INTERRUPTED: Outcome = { kind: "interrupted" };
 /** A timer may ring a little before its time. */
 const EARLY_MS = 5;
 /** The pause of a line that may not use enough at the moment. */

@@ -4,7 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { NO_USAGE } from "../batch/batch.ts";
-import type { Outcome, Refused } from "../batch/outcome.ts";
+import { INTERRUPTED, type Outcome, type Refused } from "../batch/outcome.ts";
 import type { LaneDemand } from "../batch/slot-share.ts";
 import type { AllowedAnswer } from "../batch/token-estimate.ts";
 import { truncate } from "../batch/truncate.ts";
@@ -35,7 +35,7 @@ import type { ModelListing, TargetDemand } from "./upstream.ts";
 const MAX_REPORTED_MODELS = 200;
 /** Every replica writes its report, and reads all others, every three seconds. A server may list names of any length. */
 const MAX_REPORTED_NAMES_BYTES = 32 * 1024;
-const INTERRUPTED: Attempted = { outcome: { kind: "interrupted" }, hints: null };
+const NO_ATTEMPT: Attempted = { outcome: INTERRUPTED, hints: null };
 
 export interface TargetOptions extends CapacityOptions, ConnectionOptions, TargetTelemetryOptions {}
 
@@ -189,7 +189,7 @@ export class Target {
 
   /** Gives an unused slot back. */
   decline(slot: Slot<Target>): void {
-    this.capacity.settle(slot, this.#options.clock.elapsedMs(), INTERRUPTED);
+    this.capacity.settle(slot, this.#options.clock.elapsedMs(), NO_ATTEMPT);
     slot.release();
   }
 
@@ -197,7 +197,7 @@ export class Target {
   async send(slot: Slot<Target>, request: UpstreamRequest, abort: AbortSignal): Promise<Outcome> {
     const { clock } = this.#options;
     const startedAtMs = clock.elapsedMs();
-    let attempted = INTERRUPTED;
+    let attempted = NO_ATTEMPT;
     try {
       if (!this.#connection.canName(request)) return unknownModel(request.model);
       // The wait for the slot may have outlasted the window.
@@ -223,7 +223,7 @@ export class Target {
   ): Promise<ProxyResult> {
     const { clock } = this.#options;
     const startedAtMs = clock.elapsedMs();
-    let attempted = INTERRUPTED;
+    let attempted = NO_ATTEMPT;
     let answer: ProxyResult | null = null;
     try {
       if (!this.#connection.canName(request)) return { kind: "unknown_model" };
@@ -312,4 +312,4 @@ function unknownModel(model: string): Outcome {
 
 /** Makes the outcome of an answer that did not come to its end. */
 const cutShort = ({ aborted }: AbortSignal): Outcome =>
-  aborted ? { kind: "interrupted" } : { kind: "broken", detail: "the answer broke off" };
+  aborted ? INTERRUPTED : { kind: "broken", detail: "the answer broke off" };

@@ -21,11 +21,12 @@ import type { Clock } from "../../clock.ts";
 import type { ErrorEnvelope } from "../../contract/error.ts";
 import type { Redactor } from "../../redactor.ts";
 import { isLong, STEP_BYTES, timeForMore } from "../../resources/time-slice.ts";
+import type { AnswerHeaders } from "../request.ts";
 import { refusalOf } from "./refusal.ts";
 
 export interface RawAnswer {
   readonly status: number;
-  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly headers: AnswerHeaders;
   readonly body: Buffer;
 }
 
@@ -179,7 +180,7 @@ export function problemOfHead({ status, headers }: Omit<RawAnswer, "body">): str
   return "an answer that is compressed, although none was asked to be";
 }
 
-export function header(headers: RawAnswer["headers"], name: string): string | null {
+export function header(headers: AnswerHeaders, name: string): string | null {
   const value = headers[name];
   return (typeof value === "string" ? value : value?.[0]) ?? null;
 }
@@ -193,7 +194,7 @@ const MAX_WAIT_MS = 24 * 60 * 60 * 1000;
  * Reads `retry-after-ms`, which is finer, before `retry-after`, which is in seconds or a date. A date is by the
  * clock of the server, as is the `date` of its answer. The clock of this machine may be wrong, so it counts only where there is none.
  */
-export function retryAfterMs(headers: RawAnswer["headers"], nowMs: number): number | null {
+export function retryAfterMs(headers: AnswerHeaders, nowMs: number): number | null {
   const text = header(headers, "retry-after");
   const seconds = nonNegative(text);
   const ms =

@@ -6,9 +6,9 @@
  */
 import { beginsWithMark } from "../../batch/first-line.ts";
 import { Gathered } from "../../batch/gathered.ts";
-import type { Outcome } from "../../batch/outcome.ts";
+import { INTERRUPTED, type Outcome } from "../../batch/outcome.ts";
 import { isLong } from "../../resources/time-slice.ts";
-import type { AnswerRoom } from "../request.ts";
+import type { AnswerHeaders, AnswerRoom } from "../request.ts";
 import { type Interruptible, offAbort, onAbort } from "./abort-listeners.ts";
 import { type AnswerRules, outcomeOf, type ReadAnswer, readAnswer } from "./answer.ts";
 import { failureOf, withoutSecrets } from "./failure.ts";
@@ -21,8 +21,6 @@ export interface Attempted {
   readonly outcome: Outcome;
   readonly hints: RateLimitHints | null;
 }
-
-export type AnswerHeaders = Readonly<Record<string, string | string[] | undefined>>;
 
 /** The part of undici's controller of a request that is needed here. */
 export interface Controller {
@@ -159,7 +157,7 @@ export class Attempt implements Interruptible, Impatient {
   }
 
   interrupt(): void {
-    this.#breakOff({ kind: "interrupted" });
+    this.#breakOff(INTERRUPTED);
   }
 
   /** Settles an attempt whose answer is not complete, and drops its connection, which is of no more use. */

@@ -7,6 +7,7 @@
  */
 import { readFileSync } from "node:fs";
 import { createSecureContext, getCACertificates, type SecureContext } from "node:tls";
+import { INTERRUPTED } from "../../batch/outcome.ts";
 import type { Clock } from "../../clock.ts";
 import type { UpstreamConfig } from "../../config/upstreams.ts";
 import { lookupOnce } from "../../resources/name-lookup.ts";
@@ -34,8 +35,6 @@ export interface ClientOptions {
 
 /** The lifetime of an idle connection. uvicorn and Node close theirs after 5 s, and none may be used as it closes. */
 const KEEP_ALIVE_MS = 4_000;
-
-const INTERRUPTED = { kind: "interrupted" } as const;
 
 export class Client {
   /** What the file with the authorities had when the client was made; null without one. */

@@ -2,7 +2,7 @@
  * Says why there was no HTTP answer, in words that a client may read. They must hold no internal addresses and no
  * credentials.
  */
-import type { Outcome } from "../../batch/outcome.ts";
+import { INTERRUPTED, type Outcome } from "../../batch/outcome.ts";
 import type { Redactor } from "../../redactor.ts";
 import { RESET } from "./resets.ts";
 
@@ -43,7 +43,7 @@ type Failure = Extract<Outcome, { kind: "unreachable" | "broken" | "interrupted"
 /** `isSent` is true when a connection took the request. Without one the target never saw it. */
 export function failureOf(error: Error, { isSent }: { readonly isSent: boolean }): Failure {
   const code = codeOf(error);
-  if (code === "UND_ERR_DESTROYED" || code === "UND_ERR_CLOSED") return { kind: "interrupted" };
+  if (code === "UND_ERR_DESTROYED" || code === "UND_ERR_CLOSED") return INTERRUPTED;
   const refusal = REFUSED_BY_PROXY.exec(error.message)?.[1];
   if (refusal !== undefined) {
     return { kind: "unreachable", detail: `the proxy refused with status ${refusal}` };

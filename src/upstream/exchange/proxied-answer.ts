@@ -11,14 +11,13 @@
 import { Readable } from "node:stream";
 import { NO_USAGE } from "../../batch/batch.ts";
 import { Gathered } from "../../batch/gathered.ts";
-import type { Outcome } from "../../batch/outcome.ts";
+import { INTERRUPTED, type Outcome } from "../../batch/outcome.ts";
 import type { Clock } from "../../clock.ts";
 import type { RedactedStream, Redactor } from "../../redactor.ts";
-import type { Proxied } from "../request.ts";
+import type { AnswerHeaders, Proxied } from "../request.ts";
 import { type Interruptible, offAbort, onAbort } from "./abort-listeners.ts";
 import { header, isOverload, problemOfHead, refusalIn, retryAfterMs } from "./answer.ts";
 import {
-  type AnswerHeaders,
   ATTEMPT_ENDED,
   type Attempted,
   type Controller,
@@ -216,7 +215,7 @@ export class ProxiedAnswer implements Interruptible, Impatient {
   }
 
   interrupt(): void {
-    this.#fail({ kind: "interrupted" });
+    this.#fail(INTERRUPTED);
   }
 
   #fail(outcome: Unproxied): void {

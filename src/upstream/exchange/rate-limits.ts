@@ -6,6 +6,9 @@
  * no rate. The time until a limit is whole again is a duration as Go prints it (`6m0s`, `60ms`) or bare seconds. A
  * date in its place is no duration and is ignored.
  */
+import type { AnswerHeaders } from "../request.ts";
+import { header } from "./answer.ts";
+
 export interface RateLimitHint {
   readonly limit: number | null;
   readonly remaining: number | null;
@@ -17,8 +20,6 @@ export interface RateLimitHints {
   readonly requests: RateLimitHint;
   readonly tokens: RateLimitHint;
 }
-
-type Headers = Readonly<Record<string, string | string[] | undefined>>;
 
 interface Spelling {
   readonly limit: string;
@@ -37,35 +38,32 @@ const TOKENS = ["tokens", "tokens-minute"].map(spelling);
 const NOTHING: RateLimitHint = { limit: null, remaining: null, resetMs: null };
 
 /** Returns null when the headers (names in lower case) say nothing about limits. Each answer passes here. */
-export function rateLimitHints(headers: Headers): RateLimitHints | null {
+export function rateLimitHints(headers: AnswerHeaders): RateLimitHints | null {
   const requests = spellingIn(headers, REQUESTS);
   const tokens = spellingIn(headers, TOKENS);
   if (requests === null && tokens === null) return null;
   return { requests: readHint(headers, requests), tokens: readHint(headers, tokens) };
 }
 
-function spellingIn(headers: Headers, spellings: readonly Spelling[]): Spelling | null {
+function spellingIn(headers: AnswerHeaders, spellings: readonly Spelling[]): Spelling | null {
   for (const each of spellings) {
     if (headers[each.limit] !== undefined || headers[each.remaining] !== undefined) return each;
   }
   return null;
 }
 
-function readHint(headers: Headers, names: Spelling | null): RateLimitHint {
+function readHint(headers: AnswerHeaders, names: Spelling | null): RateLimitHint {
   if (names === null) return NOTHING;
   return {
     // Some gateways write zero when there is no limit.
-    limit: countIn(headers[names.limit]) || null,
-    remaining: countIn(headers[names.remaining]),
-    resetMs: durationMsIn(headers[names.reset]),
+    limit: countIn(header(headers, names.limit)) || null,
+    remaining: countIn(header(headers, names.remaining)),
+    resetMs: durationMsIn(header(headers, names.reset)),
   };
 }
 
-const textOf = (value: string | string[] | undefined): string =>
-  (typeof value === "string" ? value : (value?.[0] ?? "")).trim();
-
-function countIn(value: string | string[] | undefined): number | null {
-  const text = textOf(value);
+function countIn(value: string | null): number | null {
+  const text = value?.trim() ?? "";
   return /^\d{1,15}(\.\d*)?$/.test(text) ? Math.floor(Number(text)) : null;
 }
 
@@ -83,8 +81,8 @@ const PIECES = /^(?:\d+(?:\.\d+)?(?:d|h|ms|m|s|us|µs|ns))+$/;
 /** The bound above which bare seconds are a date, counted since 1970. */
 const MAX_BARE_SECONDS = 100_000_000;
 
-function durationMsIn(value: string | string[] | undefined): number | null {
-  const text = textOf(value);
+function durationMsIn(value: string | null): number | null {
+  const text = value?.trim() ?? "";
   if (/^\d+(\.\d+)?$/.test(text)) {
     return Number(text) > MAX_BARE_SECONDS ? null : Number(text) * 1_000;
   }
