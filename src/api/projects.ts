@@ -10,8 +10,8 @@ import type { Clock } from "../clock.ts";
 import type { ProjectSettings } from "../contract/project.ts";
 import { PublicError } from "../errors.ts";
 import { loop, Nudge } from "../loop.ts";
-import { OneByOne } from "../one-by-one.ts";
 import { inSlices } from "../resources/time-slice.ts";
+import { sharedRuns } from "../shared-runs.ts";
 import type { Page } from "../store/page.ts";
 import type { ProjectQuery, ProjectStore, StoredProject } from "../store/projects.ts";
 import type { Log } from "../telemetry/log.ts";
@@ -33,7 +33,6 @@ export class Projects {
   readonly #deps: ProjectsDeps;
   readonly #nudge = new Nudge();
   readonly #end = new AbortController();
-  readonly #readings = new OneByOne<"rules">();
   #looping: Promise<void> = Promise.resolve();
   #rules: ReadonlyMap<string, ProjectRules> = new Map();
   /** The projects whose data is being deleted. */
@@ -129,9 +128,7 @@ export class Projects {
   }
 
   /** An older reading never replaces a newer one. */
-  #read(): Promise<void> {
-    return this.#readings.run("rules", () => this.#readNow());
-  }
+  readonly #read = sharedRuns(() => this.#readNow());
 
   async #readNow(): Promise<void> {
     const rules = new Map<string, ProjectRules>();

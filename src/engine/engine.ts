@@ -91,7 +91,7 @@ export class Engine {
       projectWeightOf,
       failingJournals: this.#failingJournals,
       isMemoryFull: () => options.memory.isFull("lines"),
-      bid: () => this.#leases.claim(),
+      claim: () => this.#leases.claim(),
       startChunk: (start) => startChunk(start, runnerDeps),
       nudge: this.#loops.nudgeOf("chunks"),
       onChunkEnded: (end) => {

@@ -11,6 +11,7 @@ import type { BatchId } from "../batch/batch.ts";
 import type { Decimal } from "../batch/price.ts";
 import type { Cancel, Clock } from "../clock.ts";
 import { ownWork } from "../resources/client-work.ts";
+import { sharedRuns } from "../shared-runs.ts";
 import type { Claim } from "../store/claim.ts";
 import type { BatchLease, ChunkLease, Renewal } from "../store/leases.ts";
 import type { Store } from "../store/store.ts";
@@ -93,6 +94,11 @@ interface HeldChunk extends Held<ChunkLease> {
   readonly budget: Decimal | null;
 }
 
+/** Ends the run of a lost lease, unless the process holds a later one in its place. */
+function loseIfHeld(held: Held<BatchLease> | undefined, { epoch }: BatchLease): void {
+  if (held?.lease.epoch === epoch) held.run.loseLease();
+}
+
 export interface LeaseOptions {
   readonly store: Store;
   readonly clock: Clock;
@@ -114,14 +120,11 @@ const NOTHING_RENEWED: Renewal = {
 
 export class Leases {
   readonly #options: LeaseOptions;
+  readonly #claim: Claim;
   readonly #batches = new Map<BatchId, Held<BatchLease>>();
   readonly #chunks = new Map<string, HeldChunk>();
   /** The grace of the drain; null until the process drains. */
   #drainGraceMs: number | null = null;
-  /** The renewal that was last begun for clients. It never rejects. */
-  #begun: Promise<void> = Promise.resolve();
-  /** The one after it, in which all share that ask meanwhile. */
-  #next: Promise<void> | null = null;
   /** The elapsed time of the last renewal. */
   #renewedAtMs: number;
   /** The earliest date since the last renewal. */
@@ -129,6 +132,7 @@ export class Leases {
 
   constructor(options: LeaseOptions) {
     this.#options = options;
+    this.#claim = { owner: options.owner, ttlMs: options.leaseTtlMs };
     this.#renewedAtMs = options.clock.elapsedMs();
     this.#earliestDateMs = options.clock.nowMs();
   }
@@ -138,10 +142,10 @@ export class Leases {
     return Math.min(this.#options.leaseTtlMs / RENEWALS_IN_TTL, MAX_HEARTBEAT_MS);
   }
 
-  /** Makes a bid for work in this process's name. */
+  /** Returns what a claim for work names: this process, and the time that it asks for. */
   async claim(): Promise<Claim> {
     await this.renewIfLate();
-    return this.#bid();
+    return this.#claim;
   }
 
   /**
@@ -155,10 +159,6 @@ export class Leases {
     this.#earliestDateMs = Math.min(this.#earliestDateMs, nowMs);
     const lateMs = Math.max(clock.elapsedMs() - this.#renewedAtMs, nowMs - this.#earliestDateMs);
     if (lateMs >= leaseTtlMs) await this.renew();
-  }
-
-  #bid(): Claim {
-    return { owner: this.#options.owner, ttlMs: this.#options.leaseTtlMs };
   }
 
   holdBatch(lease: BatchLease): Run {
@@ -206,15 +206,7 @@ export class Leases {
    * Renews the leases for a request of a client. Each renewal writes the rows of all runs of this process, so hundreds of
    * requests must not make as many: those that come during one share the next.
    */
-  renewShared(): Promise<void> {
-    this.#next ??= this.#begun.then(() => {
-      this.#next = null;
-      const renewal = ownWork(() => this.renew());
-      this.#begun = renewal.catch(() => {});
-      return renewal;
-    });
-    return this.#next;
-  }
+  readonly renewShared = sharedRuns(() => ownWork(() => this.renew()));
 
   /** Extends every lease; ends the runs whose lease is lost or whose batch is to stop or paused. */
   async renew(): Promise<void> {
@@ -227,17 +219,11 @@ export class Leases {
       chunks: chunks.map(({ lease }) => lease),
     };
     const isAnyHeld = batches.length + chunks.length > 0;
-    const renewal = isAnyHeld ? await store.renewLeases(held, this.#bid()) : NOTHING_RENEWED;
+    const renewal = isAnyHeld ? await store.renewLeases(held, this.#claim) : NOTHING_RENEWED;
     this.#renewedAtMs = startedAtMs;
     this.#earliestDateMs = dateMs;
-    for (const lost of renewal.lostBatches) {
-      const held = this.#batches.get(lost.batchId);
-      if (held?.lease.epoch === lost.epoch) held.run.loseLease();
-    }
-    for (const lost of renewal.lostChunks) {
-      const held = this.#chunks.get(chunkKey(lost));
-      if (held?.lease.epoch === lost.epoch) held.run.loseLease();
-    }
+    for (const lost of renewal.lostBatches) loseIfHeld(this.#batches.get(lost.batchId), lost);
+    for (const lost of renewal.lostChunks) loseIfHeld(this.#chunks.get(chunkKey(lost)), lost);
     const stopping = new Set(renewal.stopping.map(({ batchId }) => batchId));
     const paused = new Set(renewal.paused);
     const budgets = new Map(renewal.budgets.map(({ batchId, budget }) => [batchId, budget]));

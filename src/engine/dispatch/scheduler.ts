@@ -24,8 +24,8 @@ export interface SchedulerDeps extends RunnableListDeps, ChoiceDeps {
   readonly failingJournals: ReadonlySet<unknown>;
   /** Returns the weight of a project in fair sharing. */
   readonly projectWeightOf: (project: string) => number;
-  /** Makes a claim in the name of this process. */
-  readonly bid: () => Promise<Claim>;
+  /** Returns what a claim of this process names. */
+  readonly claim: () => Promise<Claim>;
   readonly startChunk: (start: ChunkStart) => RunningChunk;
   /** The signal that wakes this scheduler. */
   readonly nudge: Nudge;
@@ -100,14 +100,14 @@ export class Scheduler {
 
   /** Claims what was chosen in one statement, and resolves to the chunks of each choice. */
   async #claim(chosen: ReadonlyMap<string, Choice>) {
-    const { store, bid } = this.#deps;
+    const { store, claim } = this.#deps;
     const wanted = [...chosen.values()].map(({ runnable, reservations }) => ({
       batchId: runnable.batchId,
       model: runnable.model,
       count: reservations.length,
     }));
     try {
-      const claimed = await store.claimChunks({ ...(await bid()), wanted });
+      const claimed = await store.claimChunks({ ...(await claim()), wanted });
       const byChoice = Map.groupBy(claimed, ({ chunk }) => choiceKey(chunk));
       return [...chosen].map(([key, choice]) => {
         const ofChoice = byChoice.get(key) ?? [];

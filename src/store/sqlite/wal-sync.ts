@@ -16,6 +16,7 @@
 import { closeSync, openSync, readSync, writeSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import Database from "better-sqlite3";
+import { sharedRuns } from "../../shared-runs.ts";
 import { type Db, write } from "./database.ts";
 
 const PIECE_BYTES = 1024 * 1024;
@@ -27,9 +28,6 @@ export class WalSync {
   /** A sync has failed, and the log was not written again since. */
   #mayHaveHoles = false;
   #opened: Promise<FileHandle> | null = null;
-  #running: Promise<void> | null = null;
-  /** The next sync begins when the running one has ended, which may have begun before the latest commits. */
-  #next: Promise<void> | null = null;
 
   /** `db` is a connection to a database in WAL mode. */
   constructor(db: Db) {
@@ -38,26 +36,10 @@ export class WalSync {
   }
 
   /** Resolves when all commits so far survive a power cut. Rejects with the error of the disk. */
-  sync(): Promise<void> {
-    if (this.#running === null) return this.#start();
-    this.#next ??= this.#running.then(
-      () => this.#start(),
-      () => this.#start(),
-    );
-    return this.#next;
-  }
+  readonly sync = sharedRuns(() => this.#syncFile());
 
   async close(): Promise<void> {
     await (await this.#opened?.catch(() => null))?.close();
-  }
-
-  #start(): Promise<void> {
-    this.#next = null;
-    const running = this.#syncFile().finally(() => {
-      this.#running = null;
-    });
-    this.#running = running;
-    return running;
   }
 
   /** Takes note of an error of SQLite, whose own syncs may fail too. */
