@@ -1,6 +1,6 @@
 /**
- * The answers of the demo model server: fixed texts and a few templates for `chat.jsonl`, `countries.csv` and README.md. There is no
- * model, only enough sense that the answers read like answers.
+ * The answers of the demo model server: fixed texts and a few templates for `chat.jsonl`, `countries.csv` and README.md.
+ * There is no model, only enough sense that the answers read like answers.
  */
 import { readFileSync } from "node:fs";
 

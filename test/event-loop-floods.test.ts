@@ -1,6 +1,7 @@
 /**
  * Nothing that comes at full speed keeps the event loop for long, or takes memory beyond its bytes: neither bodies that a
- * client sends byte by byte, nor what a model server or a receiver of webhooks makes of an answer. A real server, watched as in `event-loop.test.ts`.
+ * client sends byte by byte, nor what a model server or a receiver of webhooks makes of an answer. A real server, watched
+ * as in `event-loop.test.ts`.
  */
 import { mkdtemp } from "node:fs/promises";
 import { createServer, type Socket } from "node:net";

@@ -21,8 +21,9 @@ export const hasResults = ({ outputFileId, errorFileId }: Batch): boolean =>
   outputFileId !== null || errorFileId !== null;
 
 /**
- * Returns the files that a merged batch is merged with; null for none. A source that ended before it ran passes on those that it was
- * to be merged with itself, where the same lines run again: without them the results would look whole and lack the other lines.
+ * Returns the files that a merged batch is merged with; null for none. A source that ended before it ran passes on those
+ * that it was to be merged with itself, where the same lines run again: without them the results would look whole and lack
+ * the other lines.
  */
 export function mergedFilesOf(source: Batch, { isMerged, lines }: Derivation): MergedFiles | null {
   if (!isMerged) return null;

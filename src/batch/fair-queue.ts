@@ -1,12 +1,13 @@
 /**
  * Decides whose line goes next when several batches want the slots of one route.
  *
- * Weighted fair queueing on two levels: projects share the route by weight, and so do the batches of a project its part. Each batch has a *start tag*: the service that it has had, divided by its weight. The smallest tag goes
- * next and is charged (start-time fair queueing: P. Goyal, H. M. Vin, H. Cheng, SIGCOMM 1996). *Virtual time* is the
- * service that each unit of weight would have had by now in the ideal, in which all batches are served at the same moment
- * (generalized processor sharing: A. Parekh, R. Gallager, 1993). A batch that comes, or comes back, starts there: it gets
- * no credit for the time it was away, and waits behind no backlog. The last start tag, which the paper uses, would stand
- * still under a stream of batches of one line each, and the others would wait until the stream ends.
+ * Weighted fair queueing on two levels: projects share the route by weight, and so do the batches of a project its part.
+ * Each batch has a *start tag*: the service that it has had, divided by its weight. The smallest tag goes next and is
+ * charged (start-time fair queueing: P. Goyal, H. M. Vin, H. Cheng, SIGCOMM 1996). *Virtual time* is the service that each
+ * unit of weight would have had by now in the ideal, in which all batches are served at the same moment (generalized
+ * processor sharing: A. Parekh, R. Gallager, 1993). A batch that comes, or comes back, starts there: it gets no credit for
+ * the time it was away, and waits behind no backlog. The last start tag, which the paper uses, would stand still under a
+ * stream of batches of one line each, and the others would wait until the stream ends.
  *
  * The same tags, plus the length of the next chunk, decide which batch has its next chunk claimed. If two batches have had
  * as little, the one that needs less goes first, and each chunk that is passed over comes nearer.

@@ -30,7 +30,10 @@ const MOVE_ATTEMPTS = 6;
 export const hasCode = (error: unknown, codes: readonly string[]) =>
   codes.includes((error as NodeJS.ErrnoException).code ?? "");
 
-/** What blobs leave free: so many bytes, or this part of a small disk. A file system that does not know its size has nothing to leave. */
+/**
+ * What blobs leave free: so many bytes, or this part of a small disk. A file system that does not know its size has nothing
+ * to leave.
+ */
 const SPARED = { bytes: 16 * 1024 * 1024, part: 1 / 32 };
 
 /** The error for a disk that has room for little more than the database. */

@@ -191,8 +191,8 @@ export class Engine {
   }
 
   /**
-   * Reports a batch that is to stop or was paused elsewhere. Its runs learn of it when the leases are renewed, which is too much work for
-   * each new batch.
+   * Reports a batch that is to stop or was paused elsewhere. Its runs learn of it when the leases are renewed, which is too
+   * much work for each new batch.
    */
   nudgeStopping(): void {
     this.#renewals.nudge("heartbeat");

@@ -93,7 +93,10 @@ export class Fleet {
     return this.#reloadAskedAtMs;
   }
 
-  /** Notes that this process is asked to have all replicas read their configuration again. The others learn it with their renewals. */
+  /**
+   * Notes that this process is asked to have all replicas read their configuration again. The others learn it with their
+   * renewals.
+   */
   askToReload(): void {
     // Later than all that is known, whatever the clock of this machine showed before the first renewal.
     this.#reloadAskedAtMs = Math.max(this.nowMs, (this.#reloadHeardAtMs ?? 0) + 1);

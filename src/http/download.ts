@@ -1,6 +1,7 @@
 /**
- * Sends the content of a file, or one range of it, or the address at which the storage has it. The bytes go from the blob to the connection without a web stream
- * between them, which would halve the speed. The middleware then finds the answer already sent.
+ * Sends the content of a file, or one range of it, or the address at which the storage has it. The bytes go from the blob
+ * to the connection without a web stream between them, which would halve the speed. The middleware then finds the answer
+ * already sent.
  */
 import type { ServerResponse } from "node:http";
 import type { Readable } from "node:stream";

@@ -14,7 +14,10 @@ import type { UpstreamConfig } from "../config/upstreams.ts";
 
 /** The files of the engine: journals, results and the sweep, each a few at a time. */
 const FILES_COUNT = 6;
-/** The most connections to webhooks, of which an endpoint that does not answer holds one: `MAX_IN_FLIGHT` in `webhooks/webhooks.ts`. */
+/**
+ * The most connections to webhooks, of which an endpoint that does not answer holds one: `MAX_IN_FLIGHT` in
+ * `webhooks/webhooks.ts`.
+ */
 const WEBHOOK_CONNECTIONS = 128;
 /**
  * The connections to a bucket: 32 for short requests and 8 for copies (`SHORT_CONNECTIONS` and `JOIN_CONNECTIONS` in

@@ -4,8 +4,9 @@ import type { BatchId, ScopedId } from "../batch/batch.ts";
 export interface DeletingStore {
   /**
    * Deletes a batch for clients at once. Cancels it if it is open, takes its lease from a finalizer, ends its
-   * deliveries, of which those that have begun clean up first, and deletes its result files, and with `withInput` its input file. Its rows and its journal stay until
-   * {@link forgetBatch}. Returns false when there is no such batch in the project.
+   * deliveries, of which those that have begun clean up first, and deletes its result files, and with `withInput` its input
+   * file. Its rows and its journal stay until {@link forgetBatch}. Returns false when there is no such batch in the
+   * project.
    */
   deleteBatchIfPresent(
     batch: ScopedId<"batch">,

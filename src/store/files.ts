@@ -33,7 +33,10 @@ export interface FileStore {
   sumStored(project: string): Promise<StoredSums>;
   /** Lists deleted files that no open batch reads any more, from the one behind `after` on. */
   listUnusedFiles(limit: number, after?: FileId): Promise<StoredFile[]>;
-  /** Forgets deleted files whose blobs were deleted, in one commit: each commit is a sync, for which the event loop waits on SQLite. */
+  /**
+   * Forgets deleted files whose blobs were deleted, in one commit: each commit is a sync, for which the event loop waits on
+   * SQLite.
+   */
   forgetFiles(ids: readonly FileId[]): Promise<void>;
 }
 

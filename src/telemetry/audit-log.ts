@@ -3,8 +3,8 @@
  *
  * The file is opened by its path for each write and appended to, so a rotation by renaming, by copying and truncating, or by
  * deleting needs no signal. A request never waits for it. A file that cannot be written stops nothing, nor does a reader of
- * standard error that stands still: the lines wait in memory, up to a bound, and the ordinary log says so. After a write that failed half-way the next one begins on a line of
- * its own, and may repeat lines.
+ * standard error that stands still: the lines wait in memory, up to a bound, and the ordinary log says so. After a write
+ * that failed half-way the next one begins on a line of its own, and may repeat lines.
  */
 import { constants } from "node:fs";
 import { appendFile } from "node:fs/promises";

@@ -1,6 +1,7 @@
 /**
- * A fleet on a real PostgreSQL and a real S3 server works through batches and delivers their results while every process is killed again and
- * again, the database restarts, and the bucket is overloaded. Some requests to the bucket and to the model server go wrong all the time.
+ * A fleet on a real PostgreSQL and a real S3 server works through batches and delivers their results while every process is
+ * killed again and again, the database restarts, and the bucket is overloaded. Some requests to the bucket and to the model
+ * server go wrong all the time.
  *
  * The run shows the promise of a fleet as a whole: no line is lost or doubled, no operator has to do anything, and the
  * limits of an upstream hold. The seed decides the order of events, but not what each process is doing at that moment.

@@ -78,7 +78,8 @@ test("pages that their clients do not read have a bound in memory, and leave roo
   };
   for (let n = 0; n < 4; n++) askWithoutReading();
 
-  // A project may hold two thirds of the half for requests. The clock ends the wait of pages behind, also where the system takes more.
+  // A project may hold two thirds of the half for requests. The clock ends the wait of pages behind, also where the system
+  // takes more.
   await expect.poll(heldBytes).toBeGreaterThan(5 * MIB);
   let refused = await listInTime("hasty");
   await expect

@@ -1,4 +1,7 @@
-/** The system looks few names up at a time, so the lines of one upstream or the deliveries of one client must not take all of it. */
+/**
+ * The system looks few names up at a time, so the lines of one upstream or the deliveries of one client must not take all
+ * of it.
+ */
 import { createSocket } from "node:dgram";
 import dns from "node:dns";
 import { syncBuiltinESMExports } from "node:module";

@@ -6,7 +6,10 @@ import { aPlan, claimBy, insertBatch } from "./store-builders.ts";
 
 const LINE_BYTES = 10;
 
-/** Starts a batch with one line for each of `models`, of which a sample is spread over it. No other batch may wait for validation. */
+/**
+ * Starts a batch with one line for each of `models`, of which a sample is spread over it. No other batch may wait for
+ * validation.
+ */
 export async function startLines(
   store: Store,
   models: readonly string[],

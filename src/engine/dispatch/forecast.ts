@@ -4,8 +4,8 @@
  * The scheduler follows an ideal line by line (`batch/fair-queue.ts`), and the forecast takes it for granted. The
  * throughput of a route is divided by weight between the projects with lines for it, and within a project between its
  * batches. A batch ends when each unit of weight in its project has got as much service as the batch needs
- * per unit. All projects that still have work have had the same service per unit of weight at any moment. Two sorted lists are therefore
- * enough to know all ends exactly.
+ * per unit. All projects that still have work have had the same service per unit of weight at any moment. Two sorted lists
+ * are therefore enough to know all ends exactly.
  *
  * The forecast must never hold up the event loop: tens of thousands of batches are worked through in slices.
  */

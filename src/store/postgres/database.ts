@@ -1,11 +1,11 @@
 /**
  * The pool of connections, and the three ways to use one.
  *
- * A failure that passes by itself and was noticed soon is repeated a few times if the call has certainly changed nothing: a read, a deadlock, a
- * serialisation failure, or a connection that was lost before the commit was sent. A connection that is lost during a
- * commit leaves its result unknown. Such a call fails with `StoreUnavailable`, and its caller decides. A caller may
- * repeat it. A released lease, a newer epoch, a consumed intent or a segment that has its row makes the second call
- * change nothing.
+ * A failure that passes by itself and was noticed soon is repeated a few times if the call has certainly changed nothing: a
+ * read, a deadlock, a serialisation failure, or a connection that was lost before the commit was sent. A connection that is
+ * lost during a commit leaves its result unknown. Such a call fails with `StoreUnavailable`, and its caller decides. A
+ * caller may repeat it. A released lease, a newer epoch, a consumed intent or a segment that has its row makes the second
+ * call change nothing.
  *
  * No statement is prepared under a name, and nothing but transactions keeps state on a connection, so a pooler in
  * transaction mode may stand between.

@@ -292,7 +292,10 @@ export class PostgresDeliveries implements DeliveryStore {
     return this.#change(lease, { ...ENDED, status: end.status, error, address, endedAtMs: now });
   }
 
-  /** The array leads through the index of ids. With `in`, PostgreSQL reads all ended batches where many deliveries wait for open ones. */
+  /**
+   * The array leads through the index of ids. With `in`, PostgreSQL reads all ended batches where many deliveries wait for
+   * open ones.
+   */
   settleOverlookedDeliveries(limit: number): Promise<number> {
     const now = this.#db.now();
     return this.#db.transaction(async (db) => {

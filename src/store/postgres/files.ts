@@ -168,8 +168,8 @@ const isReadBy = (isReader: SQL): SQL => sql`(
   or ${isNamedIn("batch_deliveries", "error_file_id", isOpenDelivery)})`;
 
 /**
- * Sums up what a project has stored. A caller that relies on it has locked its lists. Deleted files that are still read are among the bytes,
- * also those of a batch that waits for its validation.
+ * Sums up what a project has stored. A caller that relies on it has locked its lists. Deleted files that are still read are
+ * among the bytes, also those of a batch that waits for its validation.
  */
 export async function storedBy(db: Db, project: string): Promise<StoredSums> {
   const { rows } = await db.execute<{ files: string; bytes: string }>(sql`

@@ -1,6 +1,6 @@
 /**
- * Looks for damage in a whole database file. A process of its own does it: a large file takes minutes, for which the event loop must
- * not wait, and a thread that is inside of SQLite would hold up the end of the server.
+ * Looks for damage in a whole database file. A process of its own does it: a large file takes minutes, for which the event
+ * loop must not wait, and a thread that is inside of SQLite would hold up the end of the server.
  */
 import { execFile } from "node:child_process";
 import { fileURLToPath } from "node:url";

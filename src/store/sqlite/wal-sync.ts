@@ -10,8 +10,8 @@
  * when the last connection closes. A checkpoint syncs the database before it lets the log begin anew.
  *
  * A disk that fails a sync may have dropped the bytes, and then the next sync succeeds without them ("Can Applications Recover from
- * fsync Failures?", USENIX ATC 2020). A power cut would leave a hole in the log, and all commits behind it would be lost. So after a
- * failed sync, also one of SQLite's own, the log is written again from the memory of the system.
+ * fsync Failures?", USENIX ATC 2020). A power cut would leave a hole in the log, and all commits behind it would be lost.
+ * So after a failed sync, also one of SQLite's own, the log is written again from the memory of the system.
  */
 import { closeSync, openSync, readSync, writeSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";

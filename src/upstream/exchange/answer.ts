@@ -192,7 +192,8 @@ const MAX_WAIT_MS = 24 * 60 * 60 * 1000;
 
 /**
  * Reads `retry-after-ms`, which is finer, before `retry-after`, which is in seconds or a date. A date is by the
- * clock of the server, as is the `date` of its answer. The clock of this machine may be wrong, so it counts only where there is none.
+ * clock of the server, as is the `date` of its answer. The clock of this machine may be wrong, so it counts only where
+ * there is none.
  */
 export function retryAfterMs(headers: AnswerHeaders, nowMs: number): number | null {
   const text = header(headers, "retry-after");

@@ -8,9 +8,12 @@
  *
  * | Phase | What is tried | Then |
  * |---|---|---|
- * | climb | more: twice as many at the start, later a quarter more and then by ever more | on, while they finish enough more work; else, if a second round agrees, the limit that is enough |
- * | hold | nothing: latency and its noise are averaged | some rounds, more each time the limit proved right, and seconds in the end; then climb and probe the latency in turns |
- * | probe latency | a fifth less | the limit that is enough, if the lower one finishes nearly as much, beyond the noise; else back |
+ * | climb | more: twice as many at the start, later a quarter more and then by ever more | on, while they finish enough
+ * more work; else, if a second round agrees, the limit that is enough |
+ * | hold | nothing: latency and its noise are averaged | some rounds, more each time the limit proved right, and seconds in
+ * the end; then climb and probe the latency in turns |
+ * | probe latency | a fifth less | the limit that is enough, if the lower one finishes nearly as much, beyond the noise;
+ * else back |
  *
  * **Enough** is throughput × the latency at the lower of the two limits, which is bandwidth × base delay.
  *
