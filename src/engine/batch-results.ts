@@ -6,14 +6,13 @@
  */
 import type { AnswerNames, Batch, FileId, StoredFile } from "../batch/batch.ts";
 import { addFailures, type FailureGroup } from "../batch/failures.ts";
+import type { ResultKind } from "../batch/finished-line.ts";
 import { failureIn, failureInHead } from "../batch/row-failure.ts";
 import type { BlobReader, Blobs } from "../blobs/blobs.ts";
 import type { BatchResult } from "../store/finalizing.ts";
 import type { Row, RowPlace } from "./chunk-records.ts";
 import { ResultSummaries, type ResultSummaryDeps } from "./result-summary.ts";
 import { ResultWriter, resultBlobKey, type WrittenBlob } from "./result-writer.ts";
-
-type ResultKind = "output" | "error";
 
 /** The ids that the files will have. */
 export interface ResultIds {

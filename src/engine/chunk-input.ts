@@ -18,7 +18,7 @@ const MAX_GAP_BYTES = 64 * 1024;
 const MAX_READ_BYTES = 4 * 1024 * 1024;
 
 /** Yields the lines of each extent, in order. Throws when a read fails. */
-export async function* readLines(
+export async function* linesOfExtents(
   { blobs, key }: { readonly blobs: BlobReader; readonly key: string },
   extents: readonly InputExtent[],
 ): AsyncGenerator<Iterable<SplitLine>> {
@@ -155,7 +155,7 @@ async function readIfPossible(
 
 async function readLeft(extents: readonly InputExtent[], source: LeftSource): Promise<LeftLine[]> {
   const found: LeftLine[] = [];
-  for await (const lines of readLines(source, extents)) {
+  for await (const lines of linesOfExtents(source, extents)) {
     for (const { number, bytes } of lines) {
       const customId = await customIdOf(bytes);
       // A part of the line would keep the whole input of the chunk in memory until the last row.

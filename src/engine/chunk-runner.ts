@@ -22,7 +22,7 @@ import type { MemoryBudget } from "../resources/memory-budget.ts";
 import type { Store } from "../store/store.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import { during, type Tracing } from "../telemetry/tracing.ts";
-import { findLeftLines, readLines } from "./chunk-input.ts";
+import { findLeftLines, linesOfExtents } from "./chunk-input.ts";
 import { ChunkTrace } from "./chunk-trace.ts";
 import type { CommonFailures } from "./common-failures.ts";
 import { doubted } from "./doubted-blobs.ts";
@@ -120,7 +120,7 @@ async function sendLines(chunkRun: ChunkRun, parts: RunParts, deps: ChunkRunnerD
     recordedCount = answered.size;
     if (isGivenUp) recordedCount += await recordLeft(chunkRun, answered, { ...parts, ...deps });
     else {
-      for await (const lines of readLines({ blobs, key }, chunk.extents)) {
+      for await (const lines of linesOfExtents({ blobs, key }, chunk.extents)) {
         if (!(await sending.takeOn(lines, answered))) break;
       }
     }

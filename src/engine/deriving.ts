@@ -5,7 +5,7 @@
  * file under the id that the batch has named since it was created. A kill leaves the batch as it was: the next holder of the
  * lease makes the input again, of the same files. A source that cannot be used fails the batch, with a fault that says why.
  */
-import type { Batch, BatchSource, Fault, FileId, StoredFile } from "../batch/batch.ts";
+import type { Batch, BatchSource, FileId, StoredFile } from "../batch/batch.ts";
 import {
   hasResults,
   mergedFilesOf,
@@ -29,7 +29,7 @@ import { runStep } from "./batch-run.ts";
 import { DerivedLines } from "./derived-lines.ts";
 import { doubted } from "./doubted-blobs.ts";
 import { MAX_FAILURES } from "./failure.ts";
-import { fileFault, type Refusal } from "./input-reading.ts";
+import { type Refusal, refusal, refusalFor } from "./input-reading.ts";
 import { failBatch, type IntakeDeps } from "./intake.ts";
 import { ResultWriter, resultBlobKey } from "./result-writer.ts";
 import { isLost } from "./segment.ts";
@@ -92,7 +92,7 @@ async function end(claimed: BatchToDerive, derived: Derived, deps: DerivingDeps)
   }
 }
 
-const unusable = (message: string): Refusal => fileFault("source_unusable", message, PARAM);
+const unusable = (message: string): Refusal => refusalFor("source_unusable", message, PARAM);
 
 async function derive(
   claimed: BatchToDerive,
@@ -133,12 +133,12 @@ function problemOf(error: unknown, { id }: Batch): Refusal | null {
   if (!(error instanceof QuotaExceeded)) return null;
   const { quota, limit } = error;
   const message = `The project has no room for the input that was made of lines of '${id}': its quota ${quota} is ${limit.toLocaleString("en-US")}.`;
-  return fileFault("storage_limit_exceeded", message, PARAM);
+  return refusalFor("storage_limit_exceeded", message, PARAM);
 }
 
 function givenUp({ id }: Batch, { log }: DerivingDeps): Derived {
   log.error({ batch: id }, "batch.given_up");
-  return fileFault("internal_error", "The server failed to make the input file in several tries.");
+  return refusalFor("internal_error", "The server failed to make the input file in several tries.");
 }
 
 interface Making {
@@ -210,14 +210,15 @@ async function write(
       const room = writer.write(piece);
       if (room !== null) await room;
     }
-    const faults = lines.bytes > maxFileBytes ? [tooLarge(maxFileBytes)] : lines.faults;
-    const file =
-      stop.aborted || faults.length > 0
-        ? null
-        : await writer.finish((blob) => inputFile(batch, blob, deps));
-    if (file !== null) return file;
+    const { faults } = lines;
+    const isTooLarge = lines.bytes > maxFileBytes;
+    if (!stop.aborted && !isTooLarge && faults.length === 0) {
+      const file = await writer.finish((blob) => inputFile(batch, blob, deps));
+      if (file !== null) return file;
+    }
     await writer.discard();
     if (stop.aborted) return null;
+    if (isTooLarge) return refusal(fileTooLarge(maxFileBytes));
     if (faults.length > 0) return { ok: false, faults };
     return unusable(noSuchLines(source, derivation));
   } catch (cause) {
@@ -225,8 +226,6 @@ async function write(
     throw cause;
   }
 }
-
-const tooLarge = (maxFileBytes: number): Fault => ({ ...fileTooLarge(maxFileBytes), line: null });
 
 function inputFile(
   { inputFileId, project, source, traceparent }: Batch,

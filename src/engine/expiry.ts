@@ -50,7 +50,7 @@ async function expireFilesAndUploads(deps: ExpiryDeps): Promise<void> {
 }
 
 /**
- * Runs `page` until it finds nothing and returns the total. Thousands may expire together, so each page has a turn of
+ * Runs `endPage` until it ends nothing, and returns the total. Thousands may expire together, so each page has a turn of
  * the event loop.
  */
 async function allPages<T>(

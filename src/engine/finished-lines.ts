@@ -53,7 +53,7 @@ export async function* passedLines(
   const placed = placedLines(batch, { ...query, maxRowBytes: MAX_PASSED_ROW_BYTES }, deps);
   for await (const { number, row } of placed) {
     const placeNow = () => placeInFile(batch, { kind: query.kind, number }, deps);
-    const passed = Buffer.isBuffer(row) ? row : piecesOf(row, placeNow, deps.blobs);
+    const passed = Buffer.isBuffer(row) ? row : rowPieces(row, placeNow, deps.blobs);
     // To send a short row costs more than to find it.
     const pause = timeForMore();
     if (pause !== null) await pause;
@@ -62,7 +62,7 @@ export async function* passedLines(
 }
 
 /** Yields the bytes of a row. Asks where it is now if its blob is gone, as a journal is once the batch has ended. */
-async function* piecesOf(
+async function* rowPieces(
   place: RowPlace,
   placeNow: () => Promise<RowPlace | null>,
   blobs: BlobReader,
@@ -96,7 +96,7 @@ async function placeInFile(
   if (found === null || !isFinal(found.status)) return null;
   // Every row is longer than that, so each comes as its place.
   const query = { kind, afterLine: number - 1, maxRowBytes: 0 };
-  for await (const line of linesOfFile(found, query, deps)) {
+  for await (const line of linesOfResults(found, query, deps)) {
     return line.number === number && !Buffer.isBuffer(line.row) ? line.row : null;
   }
   return null;
@@ -120,7 +120,7 @@ export async function* placedLines(
   // A second loss is damage, and not the end of the batch: the lines will be sent again.
   for (let isRetry = false; current !== null; isRetry = true) {
     const source = isFinal(current.status)
-      ? linesOfFile(current, { kind, afterLine: last, ...options }, deps)
+      ? linesOfResults(current, { kind, afterLine: last, ...options }, deps)
       : linesSoFar(current, { kind, afterLine: last, ...options, toleratesLoss: isRetry }, deps);
     try {
       for await (const line of source) {
@@ -268,7 +268,7 @@ function firstDuplicateAfter({ deduplicated }: Batch, afterLine: number): number
   return firstLine === null ? null : Math.max(firstLine, afterLine);
 }
 
-async function* linesOfFile(
+async function* linesOfResults(
   batch: Batch,
   { kind, afterLine, maxRowBytes }: PlacedLinesQuery,
   { store, blobs }: FinishedLinesDeps,

@@ -36,14 +36,17 @@ export interface Refusal {
 
 export type Verdict = { readonly ok: true; readonly plan: BatchPlan } | Refusal;
 
-export const fileFault = (
+/** Refuses a file for one fault of the whole. */
+export const refusal = (fault: LineFault): Refusal => ({
+  ok: false,
+  faults: [{ ...fault, line: null }],
+});
+
+export const refusalFor = (
   code: FaultCode,
   message: string,
   param: string | null = null,
-): Refusal => ({
-  ok: false,
-  faults: [{ code, message, param, line: null }],
-});
+): Refusal => refusal({ code, message, param });
 
 /** The rules for the lines of a batch. */
 interface Rules {
@@ -169,7 +172,7 @@ export class InputReading {
 
   verdict(): Verdict {
     const wrong = this.#check.findFileFault();
-    if (wrong !== null) return { ok: false, faults: [{ ...wrong, line: null }] };
+    if (wrong !== null) return refusal(wrong);
     const { model, lineCount: total } = this.#check;
     if (this.#faults.length > 0 || model === null) return { ok: false, faults: this.#faults };
     const { sampleChunkCount, ...planned } = this.#planner.finish();

@@ -23,7 +23,13 @@ import { type DoubtDeps, isDoubted } from "./doubted-verdicts.ts";
 import { MAX_FAILURES } from "./failure.ts";
 import type { Fleet } from "./fleet.ts";
 import { readLines, readNumbered, sampledLines } from "./input-lines.ts";
-import { fileFault, InputReading, type IntakeLimits, type Verdict } from "./input-reading.ts";
+import {
+  InputReading,
+  type IntakeLimits,
+  refusal,
+  refusalFor,
+  type Verdict,
+} from "./input-reading.ts";
 import type { Run } from "./lease.ts";
 import { decodeReport } from "./replica-report.ts";
 import { isLost } from "./segment.ts";
@@ -142,7 +148,7 @@ async function start(
     const { quota, limit } = error;
     const unit = quota === "enqueued_tokens" ? "token" : "line";
     const message = `Enqueued ${unit} limit reached for ${plan.model} in project ${batch.project}. Limit: ${limit.toLocaleString("en-US")} enqueued ${unit}s (${quota}). Please try again once some in_progress batches have been completed.`;
-    return fileFault("token_limit_exceeded", message);
+    return refusalFor("token_limit_exceeded", message);
   }
 }
 
@@ -182,7 +188,7 @@ async function judge(
 
 function unreadable({ id, inputFileId }: Batch, err: unknown, { log }: IntakeDeps): Verdict {
   log.error({ batch: id, file: inputFileId, err }, "input.unreadable");
-  return fileFault(
+  return refusalFor(
     "input_unreadable",
     `The content of the file ${inputFileId} cannot be read any more. Upload it again.`,
     "file_id",
@@ -191,7 +197,7 @@ function unreadable({ id, inputFileId }: Batch, err: unknown, { log }: IntakeDep
 
 function givenUp({ id }: Batch, { log }: IntakeDeps): Verdict {
   log.error({ batch: id }, "batch.given_up");
-  return fileFault(
+  return refusalFor(
     "internal_error",
     "The server failed to validate the input file in several tries.",
   );
@@ -200,21 +206,21 @@ function givenUp({ id }: Batch, { log }: IntakeDeps): Verdict {
 function inputFault(batch: Batch, input: StoredFile | null, limits: IntakeLimits): Verdict | null {
   // The store looks in the project of the batch only. No project may read another's file, so the check is made twice.
   if (input === null || input.project !== batch.project) {
-    return fileFault(
+    return refusalFor(
       "invalid_request",
       `Cannot find file ${batch.inputFileId}, or project ${batch.project} does not have access to it.`,
       "file_id",
     );
   }
   if (input.purpose !== "batch") {
-    return fileFault(
+    return refusalFor(
       "invalid_request",
       `The file ${input.id} has the purpose '${input.purpose}'. The input file of a batch must have the purpose 'batch'.`,
       "file_id",
     );
   }
   if (input.bytes > limits.maxFileBytes) {
-    return { ok: false, faults: [{ ...fileTooLarge(limits.maxFileBytes), line: null }] };
+    return refusal(fileTooLarge(limits.maxFileBytes));
   }
   return null;
 }
@@ -225,6 +231,5 @@ function defaultModelFault(
   { routeKeyOf, hintFor }: ServedModels,
 ): Verdict | null {
   if (defaultModel === null || servedBy(routeKeyOf, defaultModel) !== null) return null;
-  const fault = modelNotFound(defaultModel, "x_batchd.default_model", hintFor(defaultModel));
-  return { ok: false, faults: [{ ...fault, line: null }] };
+  return refusal(modelNotFound(defaultModel, "x_batchd.default_model", hintFor(defaultModel)));
 }

@@ -32,7 +32,7 @@ const MAX_READ_BYTES = 16 * 1024 * 1024;
  */
 const READ_COST_BYTES = 8 * 1024;
 
-interface Row extends PlacedLine {
+interface FoundLine extends PlacedLine {
   readonly kind: ResultKind;
 }
 
@@ -81,8 +81,8 @@ function rowsFor(
   batch: Batch,
   { status, afterLine }: LineQuery,
   deps: FinishedLinesDeps,
-): AsyncGenerator<Row> {
-  async function* rowsOf(kind: ResultKind): AsyncGenerator<Row> {
+): AsyncGenerator<FoundLine> {
+  async function* rowsOf(kind: ResultKind): AsyncGenerator<FoundLine> {
     try {
       const rows = { kind, afterLine, maxRowBytes: MAX_PASSED_ROW_BYTES };
       for await (const line of placedLines(batch, rows, deps)) yield { ...line, kind };
@@ -97,7 +97,7 @@ function rowsFor(
 }
 
 interface Walk {
-  readonly rows: AsyncGenerator<Row>;
+  readonly rows: AsyncGenerator<FoundLine>;
   readonly input: InputWalk;
   readonly blobs: BlobReader;
 }
@@ -150,7 +150,7 @@ async function addLines(
 const STATUS = { output: "succeeded", error: "failed" } as const;
 
 async function answeredLine(
-  { kind, ...placed }: Row,
+  { kind, ...placed }: FoundLine,
   { request, blobs }: { readonly request: Buffer | null; readonly blobs: BlobReader },
 ): Promise<BatchLine> {
   const { number, row } = await wholeLine(placed, blobs);
@@ -204,7 +204,7 @@ class Page {
   }
 
   /** Reserves memory for a line before it is read. Returns false for a long line that does not fit in the page. */
-  makeRoomFor(line: SplitLine | null, row: Row | null): boolean {
+  makeRoomFor(line: SplitLine | null, row: FoundLine | null): boolean {
     const bytes =
       (line === null ? 0 : line.end - line.start) + (row === null ? 0 : rowBytes(row.row));
     if (bytes > MAX_PASSED_ROW_BYTES && this.#lines.length > 0 && !this.#fits(bytes)) return false;

@@ -4,6 +4,7 @@
  */
 import { AnswerNameCounts, RowNames } from "../batch/answer-names.ts";
 import type { AnswerNames, Batch, StoredFile } from "../batch/batch.ts";
+import type { ResultKind } from "../batch/finished-line.ts";
 import type { FileSummary, ResultSummary } from "../batch/run-summary.ts";
 import { read } from "../resources/time-slice.ts";
 import type { Store } from "../store/store.ts";
@@ -25,7 +26,7 @@ export class ResultSummaries {
    * Adds a row, and reads it where the names of its answer are not known. Returns null when it is added already; only a long
    * one takes its time.
    */
-  add(kind: "output" | "error", row: Buffer, known: AnswerNames | null): Promise<void> | null {
+  add(kind: ResultKind, row: Buffer, known: AnswerNames | null): Promise<void> | null {
     this.#lines[kind]++;
     if (kind === "error") return null;
     const names = known ?? read(this.#rowNames, row);

@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Chunk, InputExtent } from "../../src/batch/batch.ts";
 import { openDiskBlobs } from "../../src/blobs/disk.ts";
-import { findLeftLines, readLines } from "../../src/engine/chunk-input.ts";
+import { findLeftLines, linesOfExtents } from "../../src/engine/chunk-input.ts";
 import { chatLine } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
@@ -29,7 +29,7 @@ async function inputBench(isOwn: readonly boolean[], fillingBytes = 0) {
   const chunk = { number: 0, model: "m", lineCount: own.length, extents } as unknown as Chunk;
   const readAll = async () => {
     const found: { number: number; text: string }[] = [];
-    for await (const group of readLines({ blobs, key: KEY }, extents)) {
+    for await (const group of linesOfExtents({ blobs, key: KEY }, extents)) {
       for (const { number, bytes } of group) found.push({ number, text: String(bytes) });
     }
     return found;
