@@ -3,6 +3,7 @@ import { APIError } from "openai";
 import { printable } from "../printable.ts";
 import { complain, note } from "../terminal/lines.ts";
 import { CommandFailure } from "./failure.ts";
+import { type GivenOption, isOptionOf } from "./given-options.ts";
 import type { Server } from "./server.ts";
 
 /** The server has made a batch, and has ignored what makes it the one that the user wants. */
@@ -19,10 +20,16 @@ export async function cancelIgnorant(server: Server, id: string, what: string): 
   );
 }
 
+/** A command that makes a batch of the file, without its options and with them. */
+interface Again {
+  readonly words: readonly string[];
+  readonly options: readonly GivenOption[];
+}
+
 interface Uploaded {
   readonly fileId: string;
-  /** The command that makes a batch of the file; null where the same command does. */
-  readonly again: string | null;
+  /** Null where the same command makes a batch of the file. */
+  readonly again: Again | null;
 }
 
 /** A large file was perhaps uploaded for an hour, so it is not thrown away because of one option. */
@@ -31,12 +38,30 @@ export function sayWhatStays({ fileId, again }: Uploaded, error: unknown, server
   if (error instanceof OptionIgnored) complain(stays);
   else if (isRefusal(error)) complain(`no batch was made, and ${stays}`);
   else complain(`a batch may have been made, which batchd list shows, and ${stays}`);
-  if (again !== null) note(`To make a batch of it: ${printable(again)}`);
+  if (again !== null) sayAgain(again, refusedParam(error), server);
   note(`To delete it: ${printable(server.command("files", "delete", fileId))}`);
 }
 
+/** A refused option would be refused again. What it did may matter, as a budget does, so this says that it is left out. */
+function sayAgain({ words, options }: Again, param: string | null, server: Server): void {
+  const isRefused = (option: GivenOption) => param !== null && isOptionOf(option, param);
+  const kept = options.filter((option) => !isRefused(option)).flatMap((option) => option.words);
+  const left = options.filter(isRefused).map((option) => option.words.join(" "));
+  const without = left.length === 0 ? "" : ` without ${left.join(", ")}`;
+  note(printable(`To make a batch of it${without}: ${server.command(...words, ...kept)}`));
+}
+
+const causeOf = (error: unknown) => (error instanceof CommandFailure ? error.cause : error);
+
 /** Whether the server has answered that it makes no batch. An answer that was lost may be of a batch. */
 function isRefusal(error: unknown): boolean {
-  const cause = error instanceof CommandFailure ? error.cause : error;
+  const cause = causeOf(error);
   return cause instanceof APIError && cause.status !== undefined && cause.status < 500;
+}
+
+/** The parameter that was refused; null where the server names none. */
+function refusedParam(error: unknown): string | null {
+  if (error instanceof OptionIgnored) return "x_batchd";
+  const cause = causeOf(error);
+  return (cause instanceof APIError && cause.param) || null;
 }

@@ -12,6 +12,7 @@ import { note, say, sayJson } from "../terminal/lines.ts";
 import { isOutputTerminal } from "../terminal/terminal.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
+import { givenOptions } from "./given-options.ts";
 import { endpointFor, openInput } from "./input.ts";
 import { cancelIgnorant, sayWhatStays } from "./left-behind.ts";
 import type { Session } from "./session.ts";
@@ -21,7 +22,7 @@ import { assertWaitFlags, type WaitFlags, waitFor } from "./wait.ts";
 import { bytes } from "./words.ts";
 
 /** The options of a batch, as people write them. */
-interface BatchFlags extends WaitFlags {
+export interface BatchFlags extends WaitFlags {
   readonly metadata?: Readonly<Record<string, string>>;
   readonly window?: string;
   readonly priority?: number;
@@ -42,8 +43,11 @@ export async function submit(file: string, flags: SubmitFlags, session: Session)
   const { fileId, endpoint, isUploaded } = await inputFor(file, flags, session);
   const body = { input_file_id: fileId, endpoint, ...commonFields(flags) };
   const batch = await createBatch(body, session).catch((error: unknown) => {
-    const again = session.server.command("submit", fileId, "--endpoint", endpoint);
-    if (isUploaded) sayWhatStays({ fileId, again }, error, session.server);
+    if (isUploaded) {
+      const words = ["submit", fileId, "--endpoint", endpoint];
+      const again = { words, options: givenOptions(flags) };
+      sayWhatStays({ fileId, again }, error, session.server);
+    }
     throw error;
   });
   return goOn(batch, flags, session);

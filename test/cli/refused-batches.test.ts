@@ -28,17 +28,38 @@ function fileOf(name: string, lines: readonly string[]): string {
   return path;
 }
 
-test("a file whose batch was refused is named with the commands that use it again and delete it", async () => {
+test("a file whose batch was refused is named with the commands that use it again, as they were given, and delete it", async () => {
   const input = fileOf("refused.jsonl", chatLines(1));
-  const refused = await batchd("submit", input, "--window", "1h");
+  const output = join(folder.path, "the answers.csv");
+  const given = ["--metadata", "team=search and ads", "--priority", "-3", "--output", output];
+  const refused = await batchd("submit", input, ...given, "--window", "1h");
   expect(refused.code).toBe(1);
   expect(refused.stderr).toMatch(/^batchd: completion_window: Invalid value: '1h'\. .*\n$/m);
   const command = (what: string) =>
-    new RegExp(`^To ${what} it: batchd (.*)$`, "m").exec(refused.stderr)?.[1]?.split(" ") ?? [];
-  const made = await batchd(...command("make a batch of"), "--wait");
+    new RegExp(`^To ${what}: batchd (.*)$`, "m").exec(refused.stderr)?.[1] ?? "";
+  const again = command("make a batch of it without --window 1h");
+  const words = (again.match(/'[^']*'|\S+/g) ?? []).map((word) => word.replaceAll("'", ""));
+  const made = await batchd(...words);
   expect([made.code, made.stderr]).toEqual([0, expect.stringContaining("completed: 1 of 1")]);
-  const deleted = await batchd(...command("delete"));
+  expect(readFileSync(output, "utf8")).toMatch(/^"custom_id",/);
+  const batch = await service.openai.batches.retrieve(made.stdout.trim());
+  expect(batch).toMatchObject({
+    metadata: { team: "search and ads" },
+    x_batchd: { priority: -3 },
+  });
+  const deleted = await batchd(...command("delete it").split(" "));
   expect([deleted.code, deleted.stdout]).toEqual([0, expect.stringMatching(/^deleted file-/)]);
+});
+
+test("a budget that is left out of the command that goes on is named", async () => {
+  const input = fileOf("budget.jsonl", chatLines(1));
+  const refused = await batchd("submit", input, "--budget", "5", "--dedupe", "--wait");
+  expect([refused.code, refused.stderr]).toEqual([
+    1,
+    expect.stringMatching(
+      /^To make a batch of it without --budget 5: batchd submit file-\S+ --endpoint \S+ --dedupe --wait$/m,
+    ),
+  ]);
 });
 
 test("what no server takes is refused before the upload", async () => {
