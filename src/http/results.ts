@@ -4,6 +4,7 @@
  * An answer ends when the key of its client is no longer good. The limit on silence stays in force: a wait is shorter, and a
  * follower hears something every fifteen seconds. So a client that reads nothing keeps its place for some minutes only.
  */
+import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
 import type { Results, ResultsEvent, ResultsQuery } from "../api/results.ts";
 import { RESULT_LIMITS } from "../contract/results.ts";
 import { integerTooLarge } from "../errors.ts";
@@ -38,6 +39,8 @@ async function answerRows(
   const signal = readerOf(c);
   await using reading = await results.open(scopedIdOf(c), query, signal);
   assertStillGood(c);
+  // A client that went while it waited was sent nothing, so nothing has broken.
+  if (signal.aborted) return RESPONSE_ALREADY_SENT;
   const { batch, rows } = reading;
   return await answerStream(c, {
     headers: { "content-type": "application/jsonl", "x-batch-status": batch.status },

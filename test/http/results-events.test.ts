@@ -1,7 +1,12 @@
 /** Server-sent events follow the lines of a batch in the order of the input, each once, and end with the batch. */
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import type { IncomingMessage } from "node:http";
 import { expect, test } from "vitest";
+import { RawConnection } from "../support/raw-http.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
+
+const STARTS = "http.server.request.start";
 
 interface Event {
   readonly id: number | null;
@@ -105,6 +110,28 @@ test("a line waits for those before it, the end of the server ends the stream, a
   const closed = service.close();
   expect(await open.rest()).toEqual([]);
   await closed;
+});
+
+test("a client that leaves while it waits for a first line is no broken download", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ config: limited(upstream.url) });
+  const { id } = await service.submit([chatLine("a", "[[hang]]")]);
+  await upstream.reached(1);
+  const path = `/v1/batches/${id}/output`;
+  using client = await RawConnection.open(service.url);
+  const begun = new Promise<void>((resolve) => {
+    subscribe(STARTS, function onStart(message) {
+      const { request } = message as { readonly request: IncomingMessage };
+      if (request.url?.startsWith(path) !== true) return;
+      unsubscribe(STARTS, onStart);
+      resolve();
+    });
+  });
+  client.send(`GET ${path}?wait=60 HTTP/1.1\r\nHost: x\r\n\r\n`);
+  await begun;
+  client.socket.destroy();
+  await service.events.reached("request.completed", { path });
+  expect(service.events.count("download.broken")).toBe(0);
 });
 
 test("a project has a share of the places, more is no failure of the server, and a bad id is refused", async () => {
