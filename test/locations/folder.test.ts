@@ -233,6 +233,17 @@ describe("a folder location", () => {
     expect(names(left)).toEqual(["@eaDir"]);
   });
 
+  test("names the file in whose place a folder is", async () => {
+    const root = newRoot();
+    const parcel = aParcel();
+    mkdirSync(join(root, parcel.batchId, "output.jsonl"), { recursive: true });
+    await expect(locationAt(root).deliver(parcel, aCall())).rejects.toMatchObject({
+      failure: "refused",
+      message: `${parcel.batchId}/output.jsonl is a folder`,
+    });
+    expect(names(root)).toEqual([parcel.batchId]);
+  });
+
   test("that is not there is unavailable, and is not made", async () => {
     const root = join(newRoot(), "share");
     const location = locationAt(root);

@@ -291,7 +291,9 @@ async function addTo(parent: OpenFolder, from: OpenFolder, parcel: Parcel): Prom
   await using folder = await parent.enterOrMake(parcel.batchId);
   for (const [i, { name }] of parcel.files.entries()) {
     if (i === parcel.files.length - 1) await folder.sync();
-    await from.move(name, folder, name);
+    await from.move(name, folder, name).catch((error: unknown) => {
+      throw folderError(error, `${parcel.batchId}/${name}`);
+    });
   }
   await folder.sync();
 }
