@@ -1,5 +1,6 @@
 /** Serves the commands for keys and for projects with what they share: their flags, their lists and their errors. */
 import type { Command } from "commander";
+import { date } from "../client/words.ts";
 import type { Overrides } from "../config/overrides.ts";
 import { ADMIN_PAGE } from "../contract/key.ts";
 import { PublicError } from "../errors.ts";
@@ -26,7 +27,7 @@ export interface ListFlags extends Overrides {
   readonly json?: boolean;
 }
 
-export const dateOf = (atMs: number) => new Date(atMs).toISOString();
+export const dateOf = (atMs: number): string => date(atMs / 1000);
 
 /** Yields the objects of a list, whose pages follow the ids that `idOf` returns. */
 export async function* everyOne<T, Id>(

@@ -41,14 +41,17 @@ test("a key is made, listed and revoked beside a running server, which follows",
   const [key = "", rest] = created.stdout.split("\n");
   expect(rest).toBe("");
   expect(created.stderr).toMatch(
-    /^batchd: made key_[0-9a-f]{32} \(ci\) of the project search, which may read until \d{4}-.*only now\.\n$/,
+    /^batchd: made key_[0-9a-f]{32} \(ci\) of the project search, which may read until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC\. .*only now\.\n$/,
   );
   await expect.poll(() => statusWith(url, null)).toBe(401);
   expect(await statusWith(url, key)).toBe(200);
 
   const listed = await keys(folder.path, "list");
   const [, row = ""] = listed.stdout.split("\n");
-  expect(row).toMatch(/^key_[0-9a-f]{32} {2}ci +search +read +\d{4}-\S+ {2}(never|\d{4}-\S+)$/);
+  const date = String.raw`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC`;
+  expect(row).toMatch(
+    new RegExp(`^key_[0-9a-f]{32} {2}ci +search +read +${date} {2}(never|${date})$`),
+  );
   expect(listed.stdout).not.toContain(key.slice(-43));
 
   const id = row.split(" ")[0] as string;
