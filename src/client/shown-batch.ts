@@ -31,7 +31,7 @@ const WAITING = mapOf({
   journal_not_writable: "answers cannot be stored at the moment",
   storage_unavailable: "files or the database cannot be read or written at the moment",
   retrying: "its lines have failed, or their server is gone, and they wait for the next try",
-  source: "its input is made of lines of another batch, once that one has ended",
+  source: "its input is made of lines of another batch, which has to end first if it still runs",
 });
 
 /** Returns why no line of the batch goes on; null while one does, and where the server does not say. */

@@ -44,7 +44,7 @@ export const WAITING_TEXTS: Readonly<Record<WaitingReason, string>> = {
   storage_unavailable: "Its files or the database cannot be read or written at the moment.",
   retrying:
     "Its lines have failed in a way that another try may cure, or the server that had them is gone. They go out again by themselves.",
-  source: "Its input is made of lines of another batch, once that one has ended.",
+  source: "Its input is made of lines of another batch, which has to end first if it still runs.",
 };
 
 /** The statuses after which nothing changes. */
