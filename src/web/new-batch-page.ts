@@ -1,4 +1,4 @@
-/** The form for a new batch, from a JSONL or CSV file or from a file that is uploaded already. */
+/** The form for a new batch, from a JSONL, CSV or TSV file or from a file that is uploaded already. */
 import { BATCH_ENDPOINTS } from "../contract/batch.ts";
 import { PRIORITIES } from "../contract/create-batch.ts";
 import type { FileObject } from "../contract/file.ts";
@@ -47,7 +47,7 @@ const NOT_ALLOWED = {
 
 const inputCard = (): Html => html`<section class="card drop" aria-labelledby="input-title">
 <h2 id="input-title">Input</h2>
-${uploadFields(".jsonl,.csv,.txt,.gz,.zst", "JSONL, also packed, or CSV with a header row")}
+${uploadFields(".jsonl,.csv,.tsv,.txt,.gz,.zst", "JSONL, also packed, or CSV or TSV with a header row")}
 <div id="checked" role="status"></div>
 <div id="template" class="template" hidden>
 <label for="prompt">Prompt for each row, with <code>{{column}}</code> in the place of values</label>

@@ -72,6 +72,14 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
     expect(await page.locator("#fault").textContent()).toBe("");
   });
 
+  test("may be a table with tabs, whose cells have commas", async () => {
+    expect(await chosen("c.tsv", "country, or region\nPeru, South\n\nChad\n")).toBe("2 rows.");
+    expect(await contents()).toEqual(["Peru, South", "Chad"]);
+    expect(await chosen("c.TSV", "id\tcountry\r\n1\tPeru\r\n")).toBe("1 row.");
+    expect(await contents()).toEqual(["Peru"]);
+    expect(await chosen("c.tsv.gz", gzipSync("id\n1\n"))).toContain("Unpack it first");
+  });
+
   test.each([
     [
       Buffer.from("id,c\n1,Côte\n", "latin1"),

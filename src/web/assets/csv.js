@@ -28,9 +28,10 @@ const TOO_MANY_CELLS = `The file has more than ${MAX_CELLS.toLocaleString("en")}
 
 /**
  * @param {Blob} file
+ * @param {string | null} divider the sign between the columns; null to find it out
  * @returns {Promise<Table>}
  */
-export async function readTable(file) {
+export async function readTable(file, divider) {
   if (file.size > MAX_MEGABYTES * 1024 * 1024) return refused(TOO_LARGE);
   const text = await textOf(file);
   if (text === null) return refused(NOT_UNICODE);
@@ -44,7 +45,7 @@ export async function readTable(file) {
   const { delimiter, linebreak } = start.meta;
   const reader = new TableReader(separatorLine === "" ? 1 : 2);
   Papa.parse(table, {
-    delimiter: separator ?? delimiter,
+    delimiter: separator ?? divider ?? delimiter,
     // Some lines of a file that was put together may have a carriage return, and some none. The reader takes it away.
     newline: linebreak === "\r" ? "\r" : "\n",
     // The fast mode would divide the whole file before its first row.

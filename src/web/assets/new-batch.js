@@ -14,8 +14,11 @@ const PREVIEW_CHARACTERS = 1_000;
 const LISTED_COLUMNS = 100;
 /** The lines that the memory of the page holds before the browser may put them on its disk. */
 const BLOB_LINES = 1_000;
+const TABLE_NAME = /\.[ct]sv$/i;
+/** Its cells may have commas, so its columns are not guessed. */
+const TAB_TABLE_NAME = /\.tsv$/i;
 const PACKED_TABLE =
-  "The file is packed. Unpack it first: a CSV becomes lines on this page, and only lines may be packed.";
+  "The file is packed. Unpack it first: a table becomes lines on this page, and only lines may be packed.";
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("new"));
 
@@ -92,14 +95,14 @@ async function take(file) {
 /** @param {File} file */
 async function taken(file) {
   if (await isPacked(file)) return takenPacked(file);
-  const isTable = /\.csv$/i.test(file.name) || file.type === "text/csv";
+  const isTable = TABLE_NAME.test(file.name) || file.type === "text/csv";
   return isTable ? takenRows(file) : takenLines(file);
 }
 
 /** @param {File} file */
 function takenPacked(file) {
   return () => {
-    if (/\.csv\.\w+$/i.test(file.name)) {
+    if (/\.[ct]sv\.\w+$/i.test(file.name)) {
       showFaults([{ line: 1, message: PACKED_TABLE }]);
       return;
     }
@@ -143,7 +146,10 @@ async function takeEndpointOf(/** @type {string} */ fileId) {
 
 /** @param {File} file */
 async function takenRows(file) {
-  const { columns, rows, faults } = await readTable(file);
+  const { columns, rows, faults } = await readTable(
+    file,
+    TAB_TABLE_NAME.test(file.name) ? "\t" : null,
+  );
   return () => {
     if (faults.length > 0) {
       showFaults(faults);
@@ -329,7 +335,7 @@ function inputFile(chosen) {
     const lines = some.map((row, at) => `${JSON.stringify(lineOf(row, first + at + 1, asked))}\n`);
     blobs.push(new Blob(lines));
   }
-  return new File(blobs, file.name.replace(/\.csv$/i, ".jsonl"));
+  return new File(blobs, file.name.replace(TABLE_NAME, ".jsonl"));
 }
 
 const metadataLines = () =>
