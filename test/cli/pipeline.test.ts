@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { COMPILE_CACHE, MAIN } from "../support/process.ts";
-import { startTestService } from "../support/service.ts";
+import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -262,4 +262,15 @@ test("a step that has ended before the next one was made ends the run with its r
       /with status 'completed' has no lines that succeeded\.[^\n]*\nTo do the step before it again: --from-step 1\n$/,
     ),
   });
+});
+
+test("a batch of lines of another one says truly why it has none yet, whether that one runs or has ended", async () => {
+  upstream.hold();
+  const { id } = await service.submit(chatLines(1));
+  const retried = await batchd("retry", id, "--lines", "all");
+  expect((await batchd("show", retried.stdout.trim())).stdout).toMatch(
+    /^why +waiting: its input is made of lines of another batch, which has to end first if it still runs$/m,
+  );
+  upstream.release();
+  await service.events.reached("batch.completed", { batch: retried.stdout.trim() });
 });
