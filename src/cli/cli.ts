@@ -2,6 +2,7 @@
  * The command line: names every command, reads its arguments, and resolves to an exit code. What a command does is in a file
  * of its own; what talks to servers is loaded only when it runs. It must never end the process; `main.ts` does.
  */
+import { existsSync } from "node:fs";
 import { resolve } from "node:path";
 import { inspect } from "node:util";
 import { Command, CommanderError, Option } from "commander";
@@ -13,6 +14,7 @@ import { addFileCommands } from "../client/file-commands.ts";
 import { withJson } from "../client/options.ts";
 import { addPipelineCommand } from "../client/pipeline-command.ts";
 import { addRun } from "../client/run-command.ts";
+import { shellPath } from "../client/words.ts";
 import { sleep, systemClock } from "../clock.ts";
 import { loadConfig } from "../config/config.ts";
 import { OVERRIDES, type Overrides } from "../config/overrides.ts";
@@ -74,7 +76,9 @@ async function runCommand(argv: readonly string[]): Promise<number> {
   const program = new Command("batchd")
     .description("A drop-in OpenAI Batch API server for any model.")
     .version(version)
-    .configureOutput({ outputError: (text, write) => write(printableLines(text)) })
+    .configureOutput({
+      outputError: (text, write) => write(printableLines(`${text}${fileHint(text)}`)),
+    })
     .addHelpText("after", FIRST_STEPS)
     .showHelpAfterError("--help has the arguments, the options and examples.")
     .exitOverride();
@@ -136,6 +140,12 @@ async function runCommand(argv: readonly string[]): Promise<number> {
     return fail(failure);
   }
   return exitCode;
+}
+
+/** Says how a file is named that an error takes for an option. */
+function fileHint(error: string): string {
+  const [, name = ""] = /^error: unknown option '(-.*)'\n/s.exec(error) ?? [];
+  return existsSync(name) ? `If you mean the file: ${shellPath(name)}\n` : "";
 }
 
 /** Puts `serve` in front of its options. Commander would also take a misspelled command for an argument of it. */

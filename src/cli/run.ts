@@ -264,7 +264,8 @@ async function writeResults({ files }: Workshop, batch: ShownBatch, job: Job): P
   const { flags, sha256 } = job;
   const { output, format } = flags;
   // The folder of the run is deleted, and no server has its results.
-  const errors = { exist: Boolean(batch.error_file_id), ofPipe: errorsFileFor(flags, sha256) };
+  const ofPipe = { path: errorsFileFor(flags, sha256) };
+  const errors = { exist: Boolean(batch.error_file_id), ofPipe };
   await writeBoth(output, errors, async (kind, to) => {
     const id = kind === "output" ? batch.output_file_id : batch.error_file_id;
     await writeRows(await contentOf(files, id ?? null), format, to);

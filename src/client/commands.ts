@@ -13,6 +13,7 @@ import { EXIT } from "./exit-codes.ts";
 import { addManual } from "./help.ts";
 import {
   amount,
+  fileName,
   id,
   keyValue,
   modelName,
@@ -44,6 +45,7 @@ const withWait = (command: Command): Command =>
       .option(
         "-o, --output <file>",
         "wait, and write the answers to this file; - is standard output",
+        fileName,
       ),
   );
 
@@ -81,7 +83,11 @@ function addSubmit(program: Command, ask: Ask): void {
     .description(
       "Upload a file of requests, one JSON object a line, and make a batch of it. Prints the id of the batch.",
     )
-    .argument("<file>", "the file; - for standard input; or the id of a file at the server")
+    .argument(
+      "<file>",
+      "the file; - for standard input; or the id of a file at the server",
+      fileName,
+    )
     .addOption(
       new Option(
         "--endpoint <path>",
@@ -163,7 +169,7 @@ function addResults(program: Command, ask: Ask): void {
       withServer(program.command("results"))
         .description("Write the answers of a batch, or those so far of one that still runs.")
         .argument("<batch>", "its id", id)
-        .option("-o, --output <file>", "the file to write; standard output if left out")
+        .option("-o, --output <file>", "the file to write; standard output if left out", fileName)
         .option("--errors", "the lines that failed, in place of the answers"),
     ),
     {

@@ -8,13 +8,14 @@ import { amountOf, costOf, formatAmount, type PriceRule } from "../batch/price.t
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import { answerTokensOf } from "../batch/token-estimate.ts";
 import { priceRules } from "../config/prices.ts";
+import { printable } from "../printable.ts";
 import { note, sayJson, sayTable } from "../terminal/lines.ts";
 import { fileContent, isPacked } from "./content.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { endpointOf, type InputFile, nameFor, openInput } from "./input.ts";
 import { configOf, type OfflineFlags, offline, readLines } from "./offline.ts";
-import { count } from "./words.ts";
+import { count, shellPath } from "./words.ts";
 
 export interface EstimateFlags extends OfflineFlags {
   readonly sample?: number;
@@ -66,7 +67,7 @@ async function estimateFile(
   if (flags.json) for (const row of rows) sayJson({ ...row, is_exact_count: scale === 1 });
   else sayRows(rows, scale !== 1);
   if (sums.has(NO_REQUEST)) {
-    note(`Some lines are no requests: batchd validate ${file} says why.`);
+    note(`Some lines are no requests: batchd validate ${printable(shellPath(file))} says why.`);
   }
   return EXIT.done;
 }

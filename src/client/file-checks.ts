@@ -5,7 +5,7 @@ import type { Finish } from "./asking.ts";
 import type { EstimateFlags, GivenPrice } from "./estimate.ts";
 import { EXIT, SIMPLE_EXIT_MEANINGS } from "./exit-codes.ts";
 import { addManual } from "./help.ts";
-import { wholeNumber, withJson } from "./options.ts";
+import { fileName, wholeNumber, withJson } from "./options.ts";
 import type { ValidateFlags } from "./validate.ts";
 
 export function addFileChecks(program: Command, finish: Finish): void {
@@ -16,7 +16,7 @@ export function addFileChecks(program: Command, finish: Finish): void {
       .description(
         "List every fault of an input file with its line, by the rules that the server validates with. Nothing is sent.",
       )
-      .argument("<file>", "the file; - for standard input")
+      .argument("<file>", "the file; - for standard input", fileName)
       .addOption(
         new Option("--endpoint <path>", "endpoint; else the one in the first line").choices(
           BATCH_ENDPOINTS,
@@ -42,7 +42,7 @@ export function addFileChecks(program: Command, finish: Finish): void {
     withJson(program.command("estimate"), "print each model as a line of JSON")
       .summary("Estimate the tokens and the price of an input file.")
       .description("Estimate the tokens and the price of an input file. Nothing is sent.")
-      .argument("<file>", "the file; - for standard input")
+      .argument("<file>", "the file; - for standard input", fileName)
       .option("--sample <lines>", "read so many lines, spread over the file", wholeNumber(1))
       .option("--price <in/out>", "price of a million tokens, such as 0.50/1.50", givenPrice)
       .option("--model <name>", "model for lines that name none")

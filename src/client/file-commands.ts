@@ -4,7 +4,7 @@ import { FilePurpose, UPLOAD_PURPOSES } from "../contract/file.ts";
 import type { Ask } from "./asking.ts";
 import type { FileListFlags, UploadFlags } from "./files.ts";
 import { addManual } from "./help.ts";
-import { id, wholeNumber, withJson, withServer } from "./options.ts";
+import { fileName, id, wholeNumber, withJson, withServer } from "./options.ts";
 import type { ClientFlags } from "./session.ts";
 
 export function addFileCommands(program: Command, ask: Ask): void {
@@ -48,7 +48,7 @@ function addContent(files: Command, ask: Ask): void {
   addManual(
     withJson(withServer(files.command("upload")))
       .description("Upload a file and print its id. A file above 64 MiB goes in parts.")
-      .argument("<file>", "the file; - for standard input")
+      .argument("<file>", "the file; - for standard input", fileName)
       .addOption(
         new Option("--purpose <purpose>", "kind of the file")
           .choices(UPLOAD_PURPOSES)
@@ -62,7 +62,7 @@ function addContent(files: Command, ask: Ask): void {
     withServer(files.command("download"))
       .description("Write the content of a file.")
       .argument("<file>", "its id", id)
-      .option("-o, --output <file>", "the file to write; standard output if left out"),
+      .option("-o, --output <file>", "the file to write; standard output if left out", fileName),
     { examples: [["batchd files download file-… -o answers.jsonl", "complete, or not there"]] },
   ).action((id: string, flags: ClientFlags & { readonly output?: string }) =>
     ask(flags, async (session) => (await import("./files.ts")).download(id, flags, session)),

@@ -14,6 +14,7 @@ import { BATCH_ENDPOINTS, type BatchEndpoint } from "../contract/batch.ts";
 import { note } from "../terminal/lines.ts";
 import { contentOf, fileContent } from "./content.ts";
 import { CommandFailure, cannotRead } from "./failure.ts";
+import { shellPath } from "./words.ts";
 
 export interface InputFile extends AsyncDisposable {
   readonly path: string;
@@ -72,7 +73,7 @@ export async function endpointFor(input: InputFile, file: string): Promise<Batch
   const name = nameFor(file);
   if (input.bytes === 0) throw new CommandFailure(`${name} is empty`);
   throw new CommandFailure(
-    `the first line of ${name} names no endpoint of a batch as its url: batchd validate ${file} says what is wrong, and --endpoint names one`,
+    `the first line of ${name} names no endpoint of a batch as its url: batchd validate ${shellPath(file)} says what is wrong, and --endpoint names one`,
   );
 }
 

@@ -30,6 +30,12 @@ export function id(text: string): string {
   throw new InvalidArgumentError("Expected an id.");
 }
 
+/** Refuses an empty name of a file, such as an empty variable of a script: it would be the folder of the command. */
+export function fileName(text: string): string {
+  if (text !== "") return text;
+  throw new InvalidArgumentError("Expected the name of a file.");
+}
+
 /** Refuses an empty name, such as an empty variable of a script. */
 export function modelName(text: string): string {
   if (text.trim() !== "") return text;

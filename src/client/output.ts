@@ -4,7 +4,7 @@
  */
 import { createWriteStream, fstatSync } from "node:fs";
 import { access, constants, open, realpath, rename, rm, stat } from "node:fs/promises";
-import { dirname, resolve } from "node:path";
+import { basename, dirname, join, resolve, sep } from "node:path";
 import { type Readable, Transform, type Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { StringDecoder } from "node:string_decoder";
@@ -25,12 +25,23 @@ export async function assertWritable(path: string | undefined, input?: string): 
     throw new CommandFailure(`${written} is the input; name another file for the answers with -o`);
   }
   const found = await stat(path).catch(() => null);
-  if (found?.isDirectory()) throw new CommandFailure(`${path} is a folder; name a file in it`);
+  const isFolder = found === null ? path.endsWith(sep) : found.isDirectory();
+  if (isFolder) throw new CommandFailure(`${path} is a folder; name a file in it`);
   // A pipe or a device is written as it is.
   if (found !== null && !found.isFile()) return;
+  await assertNotTooLong(path);
   const folder = dirname(resolve(path));
   await access(folder, constants.W_OK).catch((cause: NodeJS.ErrnoException) => {
     throw new CommandFailure(`cannot write to the folder ${folder}: ${cause.message}`, { cause });
+  });
+}
+
+/** Only the file system knows how long a name may be. */
+export async function assertNotTooLong(path: string): Promise<void> {
+  await stat(path).catch((cause: NodeJS.ErrnoException) => {
+    if (cause.code !== "ENAMETOOLONG") return;
+    const said = `the name ${basename(path)} is too long: name a shorter one with -o`;
+    throw new CommandFailure(said, { cause });
   });
 }
 
@@ -80,7 +91,7 @@ export async function writeOutput(source: Readable, path: string | undefined): P
   }
   const found = await stat(path).catch(() => null);
   const target = found === null ? resolve(path) : await realpath(path);
-  const temporary = `${target}.${process.pid}.part`;
+  const temporary = join(dirname(target), temporaryNameFor(basename(target)));
   // A file that only its owner may read is replaced by one like it.
   const mode = found === null ? 0o666 : found.mode & 0o666;
   try {
@@ -92,6 +103,10 @@ export async function writeOutput(source: Readable, path: string | undefined): P
     throw error;
   }
 }
+
+/** The longest name that a file system takes has no room for more. A character has four bytes at the most. */
+const temporaryNameFor = (name: string): string =>
+  `${[...name].slice(0, 50).join("")}.${process.pid}.part`;
 
 async function syncFolder(path: string): Promise<void> {
   const folder = await open(path, "r").catch(() => null);

@@ -2,7 +2,7 @@
 import type { Command } from "commander";
 import type { Ask } from "./asking.ts";
 import { addManual } from "./help.ts";
-import { wholeNumber, withFormat, withJson, withServer } from "./options.ts";
+import { fileName, wholeNumber, withFormat, withJson, withServer } from "./options.ts";
 import type { PipelineFlags } from "./pipeline.ts";
 import type { ClientFlags } from "./session.ts";
 
@@ -20,10 +20,10 @@ export function addPipelineCommand(program: Command, ask: Ask): void {
     withJson(run, "print each change as a line of JSON")
       .summary("Create the batches of a pipeline, and watch them to the end.")
       .description("Create the batches of a pipeline, and watch them to the end of the last one.")
-      .argument("<file>", "the steps, as YAML")
-      .argument("<data>", "the rows, one JSON object a line; - for standard input")
+      .argument("<file>", "the steps, as YAML", fileName)
+      .argument("<data>", "the rows, one JSON object a line; - for standard input", fileName)
       .option("--from-step <number>", "do this step and those behind it again", wholeNumber(1))
-      .option("-o, --output <file>", "write the answers of the last step to this file"),
+      .option("-o, --output <file>", "write the answers of the last step to this file", fileName),
     {
       examples: [
         ["batchd pipeline run steps.yaml rows.jsonl -o answers.jsonl", "runs all steps"],

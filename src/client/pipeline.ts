@@ -19,11 +19,10 @@ import { CommandFailure, cannotRead } from "./failure.ts";
 import { digestOf, type InputFile, openInput } from "./input.ts";
 import { cancelIgnorant, sayWhatStays } from "./left-behind.ts";
 import { firstInput } from "./pipeline-input.ts";
-import { writeBoth, writeResults } from "./results.ts";
 import type { Session } from "./session.ts";
 import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
 import { uploadFile } from "./upload.ts";
-import { assertWaitFlags, sayEnd, watch } from "./wait.ts";
+import { assertWaitFlags, sayEnd, watch, writeAnswers } from "./wait.ts";
 
 export interface PipelineFlags {
   readonly fromStep?: number;
@@ -269,8 +268,5 @@ async function deliver(
     if (!json) say(printable(batch.id));
     return;
   }
-  const { server, ...writing } = session;
-  await writeBoth(output, { exist: Boolean(batch.error_file_id), ofPipe: null }, (kind, to) =>
-    writeResults(server, batch, { ...writing, format, kind, to }),
-  );
+  await writeAnswers(batch, { output, format }, session);
 }

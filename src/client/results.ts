@@ -84,8 +84,8 @@ async function rowsSoFar(server: Server, batch: ShownBatch, kind: ResultKind): P
 
 interface Errors {
   readonly exist: boolean;
-  /** Where they are written when the answers go to a pipe; null where the server has them. */
-  readonly ofPipe: string | null;
+  /** Where they are written when the answers go to a pipe, or the command that shows them where the server has them. */
+  readonly ofPipe: { readonly path: string } | { readonly command: string };
 }
 
 /** Writes both kinds of results: the answers to `to`, and beside it the lines that failed, if there are any. */
@@ -97,11 +97,12 @@ export async function writeBoth(
   await write("output", to);
   // A pipe or a device has nothing beside it, such as /dev/fd/63 of a shell.
   const isFile = await isFileName(to);
-  const errorsPath = isFile ? errorsPathOf(to) : errors.ofPipe;
-  if (errorsPath === null) {
-    if (errors.exist) note("batchd: some lines failed; batchd results --errors has them");
+  const { ofPipe } = errors;
+  if (!isFile && "command" in ofPipe) {
+    if (errors.exist) complain(`some lines failed; ${ofPipe.command} has them`);
     return;
   }
+  const errorsPath = !isFile && "path" in ofPipe ? ofPipe.path : errorsPathOf(to);
   // The file of an earlier run would be taken for errors of this one.
   if (errors.exist) await write("errors", errorsPath);
   else await rm(errorsPath, { force: true });

@@ -3,7 +3,7 @@ import { type Command, Option } from "commander";
 import { BATCH_ENDPOINTS } from "../contract/batch.ts";
 import { EXIT, EXIT_MEANINGS } from "./exit-codes.ts";
 import { addManual } from "./help.ts";
-import { wholeNumber, withFormat, withJson } from "./options.ts";
+import { fileName, wholeNumber, withFormat, withJson } from "./options.ts";
 
 const MORE = `The run keeps what is done in a folder: .FILE.batchd beside the output FILE, or .batchd-HASH here for a pipe.
 Killed and started again, it sends only the lines without an answer. The folder is deleted at the end.
@@ -33,8 +33,12 @@ export function addRun(
     .description(
       "Run a whole batch in this process, without a server and without a port: read FILE, send its lines to a model server, and write the answers in the order of the input.",
     )
-    .argument("<file>", "the file; - for standard input")
-    .requiredOption("-o, --output <file>", "the file for the answers; - is standard output")
+    .argument("<file>", "the file; - for standard input", fileName)
+    .requiredOption(
+      "-o, --output <file>",
+      "the file for the answers; - is standard output",
+      fileName,
+    )
     .option("--upstream <url>", "the model server, such as http://localhost:8000/v1")
     .option("--config <file>", "configuration with upstreams, limits and prices")
     .option("--model <name>", "model for lines that name none")

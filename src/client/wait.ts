@@ -6,7 +6,7 @@ import { note, sayJson } from "../terminal/lines.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { follow } from "./follow.ts";
-import { assertReadable, assertWritable } from "./output.ts";
+import { assertNotTooLong, assertReadable, assertWritable, errorsPathOf } from "./output.ts";
 import { jsonView, openView } from "./progress.ts";
 import { writeBoth, writeResults } from "./results.ts";
 import { isPassing, LOOK_TIMEOUT_MS, type Server } from "./server.ts";
@@ -37,21 +37,32 @@ export async function assertWaitFlags(flags: WaitFlags, input?: string): Promise
     throw new CommandFailure("--json and -o - both write to standard output: name a file with -o");
   assertReadable(format, output);
   await assertWritable(output, input);
+  // It is written only when lines have failed, and is longer.
+  if (output !== undefined && output !== "-") await assertNotTooLong(errorsPathOf(output));
 }
 
 /** Resolves to the exit code, after the batch has ended and its results are written. */
 export async function waitFor(id: string, flags: WaitFlags, session: Session): Promise<number> {
   const batch = await watch(id, session, flags);
   if (batch === null) return EXIT.interrupted;
-  const { server, ...writing } = session;
-  const { format, output } = flags;
+  const { output } = flags;
   if (output !== undefined && hasResults(batch)) {
-    await writeBoth(output, { exist: Boolean(batch.error_file_id), ofPipe: null }, (kind, to) =>
-      writeResults(server, batch, { ...writing, format, kind, to }),
-    );
+    await writeAnswers(batch, { ...flags, output }, session);
   }
-  sayWhatFailed(batch, flags, server);
+  sayWhatFailed(batch, flags, session.server);
   return exitCodeOf(batch);
+}
+
+/** Writes the answers of an ended batch, and the lines that failed. */
+export async function writeAnswers(
+  batch: ShownBatch,
+  { output, format }: { readonly output: string; readonly format: ResultFormat },
+  { server, ...writing }: Session,
+): Promise<void> {
+  const ofPipe = { command: server.command("results", batch.id, "--errors") };
+  await writeBoth(output, { exist: Boolean(batch.error_file_id), ofPipe }, (kind, to) =>
+    writeResults(server, batch, { ...writing, format, kind, to }),
+  );
 }
 
 /** Says how lines that failed are seen, unless they were written to a file, and how they are run again. */

@@ -37,3 +37,7 @@ export function rate(linesPerSecond: number): string {
 /** Returns a word as a shell takes it: in quotes if it has signs that a shell would obey. */
 export const shellWord = (word: string): string =>
   /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
+
+/** Returns a path as a word of a command that takes it for no option. */
+export const shellPath = (path: string): string =>
+  shellWord(path.startsWith("-") && path !== "-" ? `./${path}` : path);

@@ -231,7 +231,7 @@ test("answers go to a pipe of the shell, and failed lines are not looked for bes
   const script = `batchd submit ${input} -o >(cat) && echo "exit 0"`;
   const { code, output } = await shell(script);
   expect(output).toMatch(/"custom_id":"a".*"echo: Hi"/);
-  expect(output).toContain("batchd results --errors has them");
+  expect(output).toMatch(/some lines failed; batchd results batch_\w+ --errors has them$/m);
   expect(output).not.toContain("ENOENT");
   expect(code).toBe(3);
 });
