@@ -16,7 +16,7 @@ import { printable } from "../printable.ts";
 import { complain, note, say, sayJson } from "../terminal/lines.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure, cannotRead } from "./failure.ts";
-import { digestOf, type InputFile, openInput } from "./input.ts";
+import { digestOf, type InputFile, nameFor, openInput } from "./input.ts";
 import { cancelIgnorant, sayWhatStays } from "./left-behind.ts";
 import { firstInput } from "./pipeline-input.ts";
 import type { Session } from "./session.ts";
@@ -65,7 +65,7 @@ export async function runPipeline(
     throw new CommandFailure(`${file} has ${pipeline.steps.length} steps, so none is ${from}`);
   }
   await using rows = await openInput(data, session.signal);
-  if (rows.bytes === 0) throw new CommandFailure(`${data} is empty`);
+  if (rows.bytes === 0) throw new CommandFailure(`${nameFor(data)} is empty`);
   const steps = keyedSteps(pipeline, await digestOf(rows));
   const chain: Link[] = [];
   let refusal: APIError | null = null;

@@ -9,6 +9,7 @@ import { APIError, type OpenAI } from "openai";
 import { PART_MAX_BYTES } from "../contract/upload.ts";
 import { note } from "../terminal/lines.ts";
 import { canRedraw } from "../terminal/terminal.ts";
+import { CommandFailure } from "./failure.ts";
 import type { InputFile } from "./input.ts";
 import { sendFile } from "./sent-file.ts";
 import { type Server, TIMEOUT_MS } from "./server.ts";
@@ -26,6 +27,8 @@ export interface ShownFile {
 
 /** A slow line sends as much in a second. What takes longer is given up, and tried again. */
 const SLOWEST_BYTES_PER_SECOND = 16_000;
+
+const FORGET_WITHIN_MS = 5_000;
 
 const timeoutFor = ({ size }: Blob) =>
   TIMEOUT_MS + Math.ceil(size / SLOWEST_BYTES_PER_SECOND) * 1000;
@@ -68,10 +71,11 @@ interface Content {
 
 /** Resolves to null if the server does not take uploads in parts. */
 async function uploadInParts(
-  { openai }: Server,
+  server: Server,
   { input, content }: Content,
   { purpose, signal }: Uploading,
 ): Promise<ShownFile | null> {
+  const { openai } = server;
   const asked = {
     filename: basename(input.name),
     purpose: purpose as "batch",
@@ -80,7 +84,7 @@ async function uploadInParts(
   };
   const upload = await openai.uploads.create(asked, { signal }).catch((error: unknown) => {
     if (error instanceof APIError && (error.status === 404 || error.status === 405)) return null;
-    throw error;
+    throw isTooLarge(error) ? tooLarge({ input, content }, server.explain(error)) : error;
   });
   if (upload === null) return null;
   const parts = `/uploads/${encodeURIComponent(upload.id)}/parts`;
@@ -101,10 +105,26 @@ async function uploadInParts(
     const completed = await complete(openai.uploads, { id: upload.id, part_ids, signal });
     return completed.file as ShownFile;
   } catch (error) {
-    // The server forgets it anyway after an hour.
-    await openai.uploads.cancel(upload.id).catch(() => {});
+    await forget(openai.uploads, upload.id);
     throw error;
   }
+}
+
+/** The server speaks of a number in a request that its user has not written. */
+const isTooLarge = (error: unknown) => error instanceof APIError && error.param === "bytes";
+
+const tooLarge = ({ input, content }: Content, said: string | null) =>
+  new CommandFailure(
+    `${input.name} has ${bytes(content.size)}, and the server takes no file of this size: ${said}`,
+  );
+
+/**
+ * Takes an upload back, also after Ctrl-C, whose signal ends all other requests: it would count against the quota of the
+ * project for an hour, and then the server forgets it.
+ */
+async function forget(uploads: OpenAI["uploads"], id: string): Promise<void> {
+  const { signal } = new AbortController();
+  await uploads.cancel(id, { signal, timeout: FORGET_WITHIN_MS, maxRetries: 0 }).catch(() => {});
 }
 
 interface Completing {

@@ -1,0 +1,56 @@
+/** Files that go up in parts: one that the server does not take, and an upload that is interrupted. */
+import { once } from "node:events";
+import { truncateSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { runCommand } from "../support/command.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { listening } from "../support/listening.ts";
+import { BatchdProcess } from "../support/process.ts";
+import { startTestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+
+const folder = forAllTests(temporaryFolder("batchd-large-")).path;
+const LARGE_BYTES = 65 * 1024 * 1024;
+
+const large = join(folder, "large.jsonl");
+writeFileSync(large, "");
+truncateSync(large, LARGE_BYTES);
+
+test("a file that is larger than the server takes is refused by its name and its size", async () => {
+  const limits = { max_file_bytes: 1_000_000 };
+  await using service = await startTestService({ config: { limits } });
+  const refused = await runCommand(["files", "upload", large], { BATCHD_URL: service.url });
+  expect(refused).toMatchObject({
+    code: 1,
+    stderr: expect.stringMatching(
+      /^batchd: large\.jsonl has 68\.2 MB, and the server takes no file of this size: .*<= 1000000,.*\n$/,
+    ),
+  });
+});
+
+test.each(["SIGINT", "SIGTERM"] as const)(
+  "an upload that %s ends is taken back, and leaves nothing at the server",
+  async (signal) => {
+    const server = createServer((request, response) => {
+      const call = /[^/]+$/.exec(request.url ?? "")![0];
+      // The part never arrives.
+      if (call === "parts") server.emit("part");
+      else request.resume().on("end", () => response.end(JSON.stringify({ id: "upload_1" })));
+      if (call === "cancel") server.emit("cancel", request.url);
+      response.setHeader("content-type", "application/json");
+    });
+    const [part, cancel] = [once(server, "part"), once(server, "cancel")];
+    const env = { BATCHD_URL: `http://127.0.0.1:${await listening(server)}/v1` };
+    await using uploading = new BatchdProcess(["files", "upload", large], env);
+    await part;
+    uploading.signal(signal);
+    expect(await uploading.exited()).toMatchObject({
+      code: 130,
+      stdout: "",
+      stderr: "batchd: interrupted\n",
+    });
+    expect(await cancel).toEqual(["/v1/uploads/upload_1/cancel"]);
+  },
+);
