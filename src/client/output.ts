@@ -84,6 +84,16 @@ export async function writeOutput(source: Readable, path: string | undefined): P
     await writeStandardOutput(source);
     return;
   }
+  await writePath(source, path).catch((error: NodeJS.ErrnoException) => {
+    if (!WRITES.includes(error.syscall)) throw error;
+    throw new CommandFailure(`cannot write ${path}: ${error.message}`, { cause: error });
+  });
+}
+
+/** The calls of the system that fail where a file cannot be written. Those of a broken download are others. */
+const WRITES: readonly unknown[] = ["open", "write", "fsync", "close", "rename"];
+
+async function writePath(source: Readable, path: string): Promise<void> {
   // A pipe or a device keeps its name.
   if (!(await isFileName(path))) {
     await pipeline(source, createWriteStream(path));

@@ -72,7 +72,10 @@ test("output that a full disk does not take is a failure of every command, and i
     expect({ command: commands[i], code }).toEqual({ command: commands[i], code: 1 });
   }
   expect(existsSync(join(folder, "run"))).toBe(true);
-  expect(await shell(`batchd results ${id} -o /dev/full`)).toMatchObject({ code: 1 });
+  expect(await shell(`batchd results ${id} -o /dev/full`)).toMatchObject({
+    code: 1,
+    output: expect.stringContaining("cannot write /dev/full: ENOSPC: no space left on device"),
+  });
 });
 
 test("a disk that takes a part of the output is a full disk", async () => {
