@@ -43,7 +43,9 @@ export async function keepInput(
   name: string,
   signal: AbortSignal,
 ): Promise<InputFile> {
-  const folder = await mkdtemp(join(tmpdir(), "batchd-input-"));
+  const folder = await mkdtemp(join(tmpdir(), "batchd-input-")).catch((cause: Error) => {
+    throw cannotKeep(cause);
+  });
   const path = join(folder, "input.jsonl");
   const remove = () => rm(folder, { recursive: true, force: true });
   try {
@@ -52,9 +54,17 @@ export async function keepInput(
     return { path, name, bytes, [Symbol.asyncDispose]: remove };
   } catch (error) {
     await remove();
-    throw error;
+    throw error instanceof Error && "syscall" in error && error.syscall === "write"
+      ? cannotKeep(error)
+      : error;
   }
 }
+
+const cannotKeep = (cause: Error): CommandFailure =>
+  new CommandFailure(
+    `cannot keep the input in ${tmpdir()}: ${cause.message}. TMPDIR names another folder`,
+    { cause },
+  );
 
 /** Returns the SHA-256 of the input, in hexadecimal. */
 export async function digestOf({ path }: InputFile, signal?: AbortSignal): Promise<string> {

@@ -78,6 +78,22 @@ test("output that a full disk does not take is a failure of every command, and i
   });
 });
 
+test("a standard input that finds no room is said with the folder that has none", async () => {
+  const path = join(folder, "small-temporary");
+  using disk = mountSmallDisk(path, 64 * 1024);
+  if (disk === null) return;
+  const input = fileOf("roomy.jsonl", chatLines(2_000));
+  for (const [place, said] of [
+    [path, "ENOSPC: no space left on device"],
+    [join(folder, "none"), "ENOENT: no such file or directory"],
+  ] as const) {
+    const { code, output } = await shell(`TMPDIR=${place} batchd submit - < ${input}`);
+    expect(output).toContain(`batchd: cannot keep the input in ${place}: ${said}`);
+    expect(code).toBe(1);
+  }
+  expect(readdirSync(path)).toEqual([]);
+});
+
 test("a disk that takes a part of the output is a full disk", async () => {
   const path = join(folder, "small-disk");
   using disk = mountSmallDisk(path, 64 * 1024);
