@@ -103,8 +103,8 @@ ${spanTable()}
 ## Log
 
 One JSON object a line on standard error (in a terminal, a line for people instead): \`level\`, \`time\`, \`event\` and what belongs to it. \`log_level\` sets from which
-level on. The same field means the same thing everywhere: \`batch\`, \`chunk\`, \`line\` (its number in the input file), \`file\`,
-\`upload\`, \`target\`, \`requestId\` (the \`x-request-id\` that the client got), \`upstreamRequestId\` (what the upstream calls
+level on. Names of fields are in snake case, and the same field means the same thing everywhere: \`batch\`, \`chunk\`, \`line\` (its number in the input file), \`file\`,
+\`upload\`, \`target\`, \`request_id\` (the \`x-request-id\` that the client got), \`upstream_request_id\` (what the upstream calls
 the exchange).
 
 ${eventTable()}

@@ -55,7 +55,7 @@ test("the list calls a batch by the name in its metadata, else by their first va
   expect(shown).toEqual(["nightly", "blue", "green"]);
 });
 
-test("the page and the tab of a batch have the name in its metadata, else that of its input, else its id", async () => {
+test("the page and the tab of a batch have the name in its metadata, else the name of its input, else its id", async () => {
   await using service = await startTestService({});
   const pageOf = async (id: string) => {
     const answer = await fetch(`${service.url}/batches/${id}`, {
