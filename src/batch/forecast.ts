@@ -28,7 +28,7 @@ export interface Forecast {
   readonly etaAtMs: number | null;
   /** Whether the batch may not be done at the end of its window. */
   readonly isAtRisk: boolean;
-  /** The place among the batches that wait; 0 for a batch whose lines are in flight, null when it is not known. */
+  /** The place among the batches of its project that wait; 0 for a batch whose lines are in flight, null when it is not known. */
   readonly queuePosition: number | null;
   /** The reason for the wait; null while lines proceed. */
   readonly waiting: Waiting | null;

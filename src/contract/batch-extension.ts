@@ -99,7 +99,7 @@ export const BatchExtension = z
       .int()
       .nullable()
       .describe(
-        "0 while its lines are being sent, else its place among the batches that wait; null when it is final.",
+        "0 while its lines are being sent, else its place among the batches of its project that wait; null when it is final.",
       ),
     waiting: BatchWaiting.nullable().describe(
       "The reason why no line of the batch goes on now; null while one does.",

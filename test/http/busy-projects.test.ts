@@ -1,9 +1,11 @@
 /** A project that asks for hundreds of things at once holds up no other one. */
 import { expect, test } from "vitest";
+import type { BatchObject } from "../../src/contract/batch.ts";
 import { submitLines } from "../support/batches.ts";
 import { clientOf } from "../support/projects.ts";
 import { RawConnection } from "../support/raw-http.ts";
 import { chatLines, startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 const BUSY = 300;
 
@@ -59,4 +61,27 @@ test("a client that connects waits for few of the lists that hundreds of clients
   expect(answerCount - before).toBeLessThan(BUSY);
   isOver = true;
   await Promise.all([...asking, ...opening]);
+});
+
+test("a batch has its place behind those of its own project, and does not tell how many another one has", async () => {
+  await using upstream = await startUpstream();
+  upstream.hold();
+  const keys = ["busy", "other"].map((name) => ({ name, key: name, project: name }));
+  const only = { name: "only", base_url: upstream.url, models: ["*"], max_concurrency: 1 };
+  const engine = { stop_grace_seconds: 0 };
+  await using service = await startTestService({
+    config: { auth: { keys }, upstreams: [only], engine },
+  });
+  const clients = { busy: clientOf(service.url, "busy"), other: clientOf(service.url, "other") };
+  const placesOf = async (key: keyof typeof clients) => {
+    const { data } = await clients[key].batches.list();
+    return (data as unknown as BatchObject[]).map(({ x_batchd }) => x_batchd.queue_position);
+  };
+  await submitLines(clients.busy, chatLines(1));
+  await upstream.reached(1);
+  for (let n = 0; n < 4; n++) await submitLines(clients.busy, chatLines(1));
+  await submitLines(clients.other, chatLines(1));
+  await expect.poll(() => placesOf("busy")).toEqual([4, 3, 2, 1, 0]);
+  await expect.poll(() => placesOf("other")).toEqual([1]);
+  upstream.release();
 });

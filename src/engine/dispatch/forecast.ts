@@ -223,7 +223,10 @@ function prospectOf(
   return { etaAtMs, isAtRisk };
 }
 
-/** Numbers the batches that wait. Validated ones come first, since they could begin at any moment. */
+/**
+ * Numbers the batches of each project that wait. Validated ones come first, since they could begin at any moment. Projects take
+ * turns, so batches of other ones are not before it, and their number is not for this one to know.
+ */
 async function queuePositions({
   batches,
   waiting,
@@ -236,8 +239,13 @@ async function queuePositions({
       a.createdAtMs - b.createdAtMs,
   );
   const positions = new Map<BatchId, number>();
+  const counts = new Map<string, number>();
   for await (const group of inSlices(queued)) {
-    for (const { batchId } of group) positions.set(batchId, positions.size + 1);
+    for (const { batchId, project } of group) {
+      const position = (counts.get(project) ?? 0) + 1;
+      counts.set(project, position);
+      positions.set(batchId, position);
+    }
   }
   return positions;
 }

@@ -169,12 +169,13 @@ describe("a batch is at risk", () => {
   });
 });
 
-test("the queue is those that wait, by deadline, with those that are not validated behind", async () => {
+test("the queue of a project is those that wait, by deadline, with those that are not validated behind", async () => {
   const found = await forecast([
+    anOpenBatch("other", { project: "two", heldCount: 0, createdAtMs: NOW_MS - 1 }),
     anOpenBatch("validating", { isValidated: false, heldCount: 0, work: [] }),
     anOpenBatch("later", { heldCount: 0, createdAtMs: NOW_MS + 1 }),
     anOpenBatch("next", { heldCount: 0 }),
     anOpenBatch("sending"),
   ]);
-  expect(found.map((each) => each?.queuePosition)).toEqual([3, 2, 1, 0]);
+  expect(found.map((each) => each?.queuePosition)).toEqual([1, 3, 2, 1, 0]);
 });
