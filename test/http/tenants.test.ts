@@ -1,199 +1,158 @@
 /**
  * What belongs to another project is as unknown as what never was.
  *
- * The matrix is made of the routes of the app, the places in which a request names something, and one thing of each kind
- * that another project has. A route without a row fails, and so does a path with an id: that place is found by itself.
+ * The matrix is made of the places in which the OpenAPI document lets a request name something, and one thing of each kind that
+ * another project has. The document has the routes of the app (`test/contract/openapi.test.ts`), so a new route, parameter or
+ * field is a place of the matrix by itself.
  */
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, expectTypeOf, test } from "vitest";
 import type { BatchId, FileId, UntrustedId } from "../../src/batch/batch.ts";
 import type { Store } from "../../src/store/store.ts";
-import { routesOfApp } from "../support/routes.ts";
+import { operations, type Place } from "../support/api-places.ts";
 import { chatLine, type TestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 import {
   type Asked,
   ask,
   batchBody,
   fileForm,
-  partForm,
+  NAME_OF_BETA,
   SECRET,
-  SHARED_KEY,
+  SHARE,
+  SINGLE_SCOPES,
   seenBy,
   startTenants,
   stateOfAlpha,
   thingsOfAlpha,
+  thingsOfBeta,
   unknownLike,
   uploadBody,
 } from "../support/tenants.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
-/** The places where a request names something, besides its path, by their names. */
-type Places = Readonly<Record<string, (id: string) => Partial<Asked>>>;
-
-const BETAS_NAME = "input-of-beta.jsonl";
-const betasLine = `${chatLine("line-of-beta", "Hello")}\n`;
-const betasForm = (purpose: string) => fileForm(purpose, betasLine, BETAS_NAME);
-
-interface Row {
-  readonly places?: Places;
-  /** It is there for a route that needs one. */
-  readonly body?: () => string | FormData;
-}
-
-const after: Places = {
-  after: (id) => ({ path: `?after=${id}` }),
-  "after, oldest first": (id) => ({ path: `?after=${id}&order=asc` }),
-};
-
-const interactive: Row = {
-  body: () => "{}",
-  places: {
-    model: (id) => ({ body: JSON.stringify({ model: id, messages: [] }) }),
-    "file in the body": (id) => ({ body: JSON.stringify({ model: "none", file_id: id }) }),
-  },
-};
-
-const ROWS: Readonly<Record<string, Row>> = {
-  "GET /health": {},
-  "GET /ready": {},
-  "GET /metrics": {},
-  "GET /docs": {},
-  "GET /openapi.yaml": {},
-  "GET /v1/files": { places: { ...after, purpose: (id) => ({ path: `?purpose=${id}` }) } },
-  "POST /v1/files": {
-    places: {
-      purpose: (id) => ({ body: betasForm(id) }),
-      field: (id) => {
-        const body = betasForm("batch");
-        body.set(id, "value");
-        return { body };
-      },
-    },
-  },
-  "GET /v1/files/:id": {},
-  "DELETE /v1/files/:id": {},
-  "GET /v1/files/:id/content": {
-    places: { range: (id) => ({ path: `/${id}/content`, headers: { range: "bytes=0-3" } }) },
-  },
-  "POST /v1/uploads": {},
-  "POST /v1/uploads/:id/parts": { body: () => partForm(betasLine) },
-  "POST /v1/uploads/:id/complete": { body: () => JSON.stringify({ part_ids: [] }) },
-  "POST /v1/uploads/:id/cancel": {},
-  "GET /v1/batches": {
-    places: {
-      ...after,
-      "after, filtered": (id) => ({ path: `?after=${id}&status=completed` }),
-      model: (id) => ({ path: `?model=${id}` }),
-      metadata: (id) => ({ path: `?metadata[id]=${id}` }),
-    },
-  },
-  "POST /v1/batches": {
-    places: {
-      input_file_id: (id) => ({ body: batchBody(id) }),
-      "x_batchd.default_model": (id) => ({
-        body: batchBody("file-unknown", { x_batchd: { default_model: id } }),
-      }),
-      "x_batchd.from.batch": (id) => ({
-        body: batchBody("", { input_file_id: undefined, x_batchd: { from: { batch: id } } }),
-      }),
-      metadata: (id) => ({ body: batchBody("file-unknown", { metadata: { file: id } }) }),
-    },
-  },
-  "GET /v1/batches/:id": {},
-  "DELETE /v1/batches/:id": {
-    places: {
-      path: (id) => ({ path: `/${id}` }),
-      "path, with its input": (id) => ({ path: `/${id}?files=input` }),
-      files: (id) => ({ path: `/batch_unknown?files=${id}` }),
-    },
-  },
-  "GET /v1/batches/:id/output": {},
-  "GET /v1/batches/:id/errors": {},
-  "GET /v1/batches/:id/lines": {
-    places: {
-      path: (id) => ({ path: `/${id}/lines` }),
-      custom_id: (id) => ({ path: `/batch_unknown/lines?custom_id=${id}` }),
-    },
-  },
-  "GET /v1/batches/:id/failures": {},
-  "GET /v1/batches/:id/run": {},
-  "GET /v1/batches/:id/progress": {},
-  "POST /v1/batches/:id": { body: () => JSON.stringify({ priority: 1 }) },
-  "POST /v1/batches/:id/cancel": {},
-  "POST /v1/batches/:id/pause": {},
-  "POST /v1/batches/:id/resume": {},
-  "POST /v1/batches/:id/deliveries": { body: () => JSON.stringify({ location: "share" }) },
-  "GET /v1/batches/:id/deliveries": {
-    places: {
-      path: (id) => ({ path: `/${id}/deliveries` }),
-      after: (id) => ({ path: `/batch_unknown/deliveries?after=${id}` }),
-    },
-  },
-  "GET /v1/batches/:id/deliveries/:delivery": {},
-  "POST /v1/batches/:id/deliveries/:delivery/cancel": {},
-  "GET /v1/usage": { places: { project: (id) => ({ path: `?project=${id}` }) } },
-  "GET /v1/models": {},
-  "GET /v1/models/:model{.+}": {},
-  "DELETE /v1/models/:model{.+}": {},
-  // No project has a key with the scope `admin`, so all answers are the same refusal.
-  "POST /v1/admin/keys": {
-    places: {
-      project: (id) => ({ body: JSON.stringify({ name: "a", project: id }) }),
-      name: (id) => ({ body: JSON.stringify({ name: id }) }),
-    },
-  },
-  "GET /v1/admin/keys": { places: { after: (id) => ({ path: `?after=${id}` }) } },
-  "DELETE /v1/admin/keys/:id": {},
-  "POST /v1/admin/projects": {
-    places: { name: (id) => ({ body: JSON.stringify({ name: id }) }) },
-  },
-  "GET /v1/admin/projects": { places: { after: (id) => ({ path: `?after=${id}` }) } },
-  "DELETE /v1/admin/projects/:id": {},
-  "GET /v1/admin/upstreams": {},
-  "POST /v1/chat/completions": interactive,
-  "POST /v1/completions": interactive,
-  "POST /v1/embeddings": interactive,
-  "POST /v1/responses": interactive,
-  "POST /v1/moderations": interactive,
-};
-
 let upstream: TestUpstream;
 let service: TestService;
 let foreign: Record<string, string>;
+let own: Record<string, string>;
+/** An unknown text for each of the foreign ones. What beta has written anywhere, it has written of both. */
+let unknownFor: Record<string, string>;
 let before: Record<string, string>;
-/** An upload of beta that waits for its completion. */
-let ownUpload: string;
+const folder = temporaryFolder("batchd-tenants-");
+const alphas = temporaryFolder("batchd-tenants-");
 
 beforeAll(async () => {
   upstream = await startUpstream();
-  service = await startTenants(upstream);
+  writeFileSync(join(folder.path, inPlace.path), `${chatLine("a", "Hello")}\n`);
+  service = await startTenants(upstream, { folder: folder.path, alphas: alphas.path });
+  own = await thingsOfBeta(service);
   foreign = await thingsOfAlpha(service, upstream);
+  unknownFor = Object.fromEntries(
+    Object.entries(foreign).map(([what, id]) => [what, unknownLike(id)]),
+  );
   before = await stateOfAlpha(service, foreign);
-  ownUpload = await newUpload();
 });
 afterAll(async () => {
   upstream.release();
   await service[Symbol.asyncDispose]();
   await upstream[Symbol.asyncDispose]();
+  folder[Symbol.dispose]();
+  alphas[Symbol.dispose]();
 });
 
-async function newUpload(): Promise<string> {
-  const body = uploadBody(betasLine.length);
-  const response = await ask(service, "beta", { method: "POST", path: "/v1/uploads", body });
-  return ((await response.json()) as { id: string }).id;
-}
+const KEY_PLACE = "header idempotency-key";
+const inPlace = { location: SHARE, path: "in.jsonl" };
+/** What a request needs beside the text of a place, so that it comes as far as the look for what the text names. */
+const BESIDE: Readonly<Record<string, object>> = {
+  "POST /v1/files": { purpose: "batch", x_batchd: { input: inPlace } },
+  "POST /v1/uploads/{upload_id}/complete": { part_ids: [] },
+  "POST /v1/batches/{batch_id}": {},
+  "POST /v1/batches/{batch_id}/deliveries": { location: SHARE },
+  "x_batchd.input": { endpoint: "/v1/chat/completions", x_batchd: { input: inPlace } },
+  "x_batchd.from": { endpoint: "/v1/chat/completions", x_batchd: { from: {} } },
+  "x_batchd.deliver": {
+    ...JSON.parse(batchBody("file-unknown")),
+    x_batchd: { deliver: [{ location: SHARE }] },
+  },
+};
+
+const OPERATIONS = operations({ inPath: () => own, beside: (place) => BESIDE[place] });
+
+const place = (name: string, request: Place["with"]): Place => ({
+  name,
+  isPath: false,
+  with: request,
+});
+const get = (path: string, headers: Record<string, string> = {}) => ({
+  method: "GET",
+  path,
+  headers,
+});
+const at = (path: string) => (body: string | FormData) => ({ method: "POST", path, body });
+
+/** Places that the document does not have as a text of its own, or that need something else beside them. */
+const MORE: Readonly<Record<string, readonly Place[]>> = {
+  "GET /v1/files": [
+    place("query after, oldest first", (text) => get(`/v1/files?after=${text}&order=asc`)),
+    place("query purpose", (text) => get(`/v1/files?purpose=${text}`)),
+  ],
+  "POST /v1/files": [
+    place("form purpose", (text) => at("/v1/files")(fileForm(text, "{}"))),
+    place("form of another name", (text) => {
+      const body = fileForm("batch", "{}");
+      body.set(text, "value");
+      return at("/v1/files")(body);
+    }),
+  ],
+  "GET /v1/files/{file_id}/content": [
+    place("path, with a range", (text) => get(`/v1/files/${text}/content`, { range: "bytes=0-3" })),
+    place("path, with a condition", (text) =>
+      get(`/v1/files/${text}/content`, { "if-match": `"${foreign["SHA-256 of a file"]}"` }),
+    ),
+  ],
+  "GET /v1/batches": [
+    place("query after, filtered", (text) => get(`/v1/batches?after=${text}&status=completed`)),
+  ],
+  "DELETE /v1/batches/{batch_id}": [
+    place("path, with its input", (text) => ({
+      method: "DELETE",
+      path: `/v1/batches/${text}?files=input`,
+    })),
+    place("query files", (text) => ({
+      method: "DELETE",
+      path: `/v1/batches/batch_unknown?files=${text}`,
+    })),
+  ],
+  "POST /v1/chat/completions": [
+    place("body of another name", (text) =>
+      at("/v1/chat/completions")(JSON.stringify({ model: "none", file_id: text })),
+    ),
+    place("deployment", (text) => at(`/openai/deployments/${text}/chat/completions`)("{}")),
+  ],
+};
 
 const PER_REQUEST = ["x-request-id", "openai-processing-ms", "date"];
 
 /** What beta gets, without what differs between any two requests; `id` is the one asked for. */
-async function answerTo(asked: Asked, id: string): Promise<string> {
-  const response = await ask(service, "beta", asked);
+async function answerTo(
+  asked: Asked,
+  id: string,
+  scope?: Parameters<typeof ask>[3],
+): Promise<string> {
+  const response = await ask(service, "beta", asked, scope);
   const headers = [...response.headers].filter(([name]) => !PER_REQUEST.includes(name));
   const body = await response.text();
   const first = comparable(JSON.stringify([response.status, headers, body]), id);
-  const batch = /^\{"id":"(batch_\w+)"/.exec(body)?.[1];
-  if (response.status !== 200 || batch === undefined) return first;
-  await service.ended(batch).catch(() => {});
-  const ended = await ask(service, "beta", { method: "GET", path: `/v1/batches/${batch}` });
+  const [, made, kind] = /^\{"id":"(\w+)","object":"([\w.]+)"/.exec(body) ?? [];
+  if (response.status !== 200 || made === undefined || made === own["batch_id"]) return first;
+  if (kind === "batch.delivery") {
+    await service.events.reached("delivery.delivered", { delivery: made });
+    return first;
+  }
+  if (kind !== "batch") return first;
+  await service.events.reached("batch.failed", { batch: made });
+  const ended = await ask(service, "beta", { method: "GET", path: `/v1/batches/${made}` });
   return `${first}\n${comparable(await ended.text(), id)}`;
 }
 
@@ -201,7 +160,7 @@ async function answerTo(asked: Asked, id: string): Promise<string> {
 const comparable = (text: string, id: string) =>
   text
     .replaceAll(id, "ASKED")
-    .replaceAll(/\b(?:file-\w{22}|(?:batch|upload|part)_[0-9a-f]{32})/g, "MADE")
+    .replaceAll(/\b(?:file-\w{22}|(?:batch|upload|part|delivery)_[0-9a-f]{32})/g, "MADE")
     .replaceAll(/(_at\\?":)\d+/g, "$1TIME")
     .replaceAll(/(queue_position\\?":)\d+/g, "$1PLACE");
 
@@ -227,69 +186,61 @@ test("no query takes the id of a client without its project, by its type", () =>
   expectTypeOf<BareId<UntrustedId<"file">>>().not.toBeNever();
 });
 
-test("every route of the app has its row in the matrix", () => {
-  expect(Object.keys(ROWS).sort()).toEqual(routesOfApp());
+/** What keys with one scope ask for. A scope is looked at before anything that a request names. */
+const ONE_OF_EACH = ["input file", "open batch", "delivery", "pending upload"];
+
+/** What beta writes in a body it may see again. */
+const mayNotBeWritten = (what: string, { name }: Place) =>
+  what === "text of a custom id" && /^(?:body|form)/.test(name);
+
+describe.each(OPERATIONS.filter(({ places }) => places.length > 0))("$name", ({ name, places }) => {
+  // A key of a request is tested below, as it has to have been used for the same request.
+  const all = [...places.filter((each) => each.name !== KEY_PLACE), ...(MORE[name] ?? [])];
+  test.each(all)("what another project has is unknown, by $name", async (asked) => {
+    for (const [what, id] of Object.entries(foreign)) {
+      if (mayNotBeWritten(what, asked)) continue;
+      const unknown = unknownFor[what] as string;
+      const scopes = asked.isPath && ONE_OF_EACH.includes(what) ? SINGLE_SCOPES : [];
+      for (const scope of [undefined, ...scopes]) {
+        const wanted = await answerTo(asked.with(unknown), unknown, scope);
+        expect(await answerTo(asked.with(id), id, scope), `${what}, ${scope}`).toBe(wanted);
+      }
+    }
+  });
 });
 
-for (const [route, { places = {}, body }] of Object.entries(ROWS)) {
-  const [method = "", pattern = ""] = route.split(" ");
-  const base = pattern.replace(/\/:.*$/, "");
-  const named: Record<string, (id: string) => Asked> = {};
-  if (pattern.includes("/:")) {
-    named["path"] = (id) => ({
-      method,
-      path: pattern.replace(/:\w+(\{.*\})?/, id),
-      body: body?.(),
-    });
-  }
-  for (const [place, request] of Object.entries(places)) {
-    named[place] = (id) => {
-      const { path = "", ...more } = request(id);
-      return { method, path: base + path, body: body?.(), ...more };
-    };
-  }
-  for (const [place, request] of Object.entries(named)) {
-    test(`${route}: what another project has is unknown, by ${place}`, async () => {
-      for (const [what, id] of Object.entries(foreign)) {
-        const unknown = unknownLike(id);
-        const wanted = await answerTo(request(unknown), unknown);
-        expect(await answerTo(request(id), id), what).toBe(wanted);
-      }
-    });
-  }
-}
-
 test("parts of another project are as unknown as parts that never were", async () => {
-  const complete = (ids: readonly string[]) => ({
-    method: "POST",
-    path: `/v1/uploads/${ownUpload}/complete`,
-    body: JSON.stringify({ part_ids: ids }),
-  });
-  for (const [what, id] of Object.entries(foreign)) {
-    const unknown = unknownLike(id);
-    const wanted = await answerTo(complete([unknown]), unknown);
-    expect(wanted, what).toContain("does not belong to the upload");
-    expect(await answerTo(complete([id]), id), what).toBe(wanted);
+  for (const id of Object.values(foreign)) {
+    const path = `/v1/uploads/${own["upload_id"]}/complete`;
+    const asked = { method: "POST", path, body: JSON.stringify({ part_ids: [id] }) };
+    expect(await answerTo(asked, id)).toContain("does not belong to the upload");
   }
 });
 
 describe("an idempotency key of another project", () => {
-  test.each([
-    ["/v1/files", () => betasForm("batch")],
-    ["/v1/uploads", () => uploadBody(1)],
-    ["/v1/batches", () => batchBody(foreign["input file"] as string)],
-  ])("is a new key for %s", async (path, body) => {
-    const asked = (key: string): Asked => ({
-      method: "POST",
-      path,
-      body: body(),
-      headers: { "idempotency-key": key },
-    });
-    const key = path === "/v1/batches" ? SHARED_KEY : `${SHARED_KEY}-${path}`;
-    if (path !== "/v1/batches") await ask(service, "alpha", asked(key));
+  const keyed = OPERATIONS.flatMap(({ name, places }) =>
+    places.filter((each) => each.name === KEY_PLACE).map((each) => ({ operation: name, ...each })),
+  );
+
+  test("may come with all that make something", () => {
+    expect(keyed.length).toBeGreaterThan(4);
+  });
+
+  test.each(keyed)("is a new key for $operation", async ({ operation, with: asked }) => {
+    const key = `key of both for ${operation}`;
+    const headers = { "idempotency-key": key };
+    const used = { method: "POST", path: "/v1/uploads", body: uploadBody(1), headers };
+    expect((await ask(service, "alpha", used)).status).toBe(200);
     const unused = crypto.randomUUID();
     expect(await answerTo(asked(key), key)).toBe(await answerTo(asked(unused), unused));
   });
+});
+
+test("the matrix has every kind of place", () => {
+  const kinds = new Set(
+    OPERATIONS.flatMap(({ places }) => places.map(({ name }) => name.split(" ")[0])),
+  );
+  expect([...kinds].sort()).toEqual(["body", "form", "header", "path", "query"]);
 });
 
 test("a batch over the file of another project fails as one over an unknown file, and runs nothing", async () => {
@@ -320,7 +271,7 @@ test("nothing of a project has changed, or was seen, when another has asked for 
   };
   expect((await ask(service, "alpha", complete)).status).toBe(200);
   const seen = await seenBy(service, "beta");
-  expect(seen).toContain(BETAS_NAME);
+  expect(seen).toContain(NAME_OF_BETA);
   expect(seen).not.toContain(SECRET);
   expect(JSON.stringify(before)).toContain(SECRET);
 });

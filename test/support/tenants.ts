@@ -1,6 +1,9 @@
 /** A server with two projects, of which the first has one thing of each kind. */
+import { createHash, randomInt } from "node:crypto";
 import { expect } from "vitest";
 import { newBatchId, newFileId, newPartId, newUploadId } from "../../src/batch/batch.ts";
+import { newDeliveryId } from "../../src/batch/delivery.ts";
+import { SCOPES, type Scope } from "../../src/contract/scope.ts";
 import { chatLine, startTestService, type TestService } from "./service.ts";
 import type { TestUpstream } from "./upstream.ts";
 
@@ -8,7 +11,11 @@ export type Project = "alpha" | "beta";
 
 /** A text in everything that alpha has, so that a test finds it wherever it must not be. */
 export const SECRET = "secret-of-alpha";
-export const SHARED_KEY = "key-of-both";
+/** The name of the file that beta has for its batch. */
+export const NAME_OF_BETA = "lines-of-beta.jsonl";
+/** The location of both projects, and the one of alpha alone. */
+export const SHARE = "share";
+const ALPHAS_SHARE = "annex";
 
 export interface Asked {
   readonly method: string;
@@ -17,33 +24,55 @@ export interface Asked {
   readonly body?: string | FormData | undefined;
 }
 
-export const startTenants = (upstream: TestUpstream): Promise<TestService> =>
-  startTestService({
+/** The scopes that a key of a project may have alone. `admin` is not one of a project. */
+export const SINGLE_SCOPES = SCOPES.filter((scope) => scope !== "admin");
+
+const keyOf = (project: Project, scope?: Scope) => ["key", project, scope ?? []].flat().join("-");
+
+const keysOf = (project: Project) => [
+  { name: project, key: keyOf(project), project },
+  ...SINGLE_SCOPES.map((scope) => {
+    const key = keyOf(project, scope);
+    return { name: key, key, project, scopes: [scope] };
+  }),
+];
+
+/** `folder` is the location of both projects, and `alphas` the other one. */
+export function startTenants(
+  upstream: TestUpstream,
+  { folder, alphas }: { readonly folder: string; readonly alphas: string },
+): Promise<TestService> {
+  const common = { kind: "folder", access: "read-write" };
+  return startTestService({
     config: {
       upstreams: [{ name: "only", base_url: upstream.url, models: ["test-model"] }],
-      auth: {
-        keys: ["alpha", "beta"].map((name) => ({ name, key: `key-${name}`, project: name })),
-      },
+      auth: { keys: [...keysOf("alpha"), ...keysOf("beta")] },
+      locations: [
+        { name: SHARE, path: folder, ...common },
+        { name: ALPHAS_SHARE, path: alphas, ...common, projects: ["alpha"] },
+      ],
     },
   });
+}
 
-/** Sends a request of a project and resolves to the answer. */
+/** Sends a request of a project and resolves to the answer. The key has all scopes of clients, or one. */
 export async function ask(
   { url }: TestService,
   project: Project,
   { method, path, headers, body }: Asked,
+  scope?: Scope,
 ): Promise<Response> {
   return fetch(url + path, {
     method,
-    headers: { authorization: `Bearer key-${project}`, ...headers },
+    headers: { authorization: `Bearer ${keyOf(project, scope)}`, ...headers },
     ...(body === undefined ? {} : { body }),
   });
 }
 
 type Wire = { readonly id: string; readonly [key: string]: unknown };
 
-async function made(service: TestService, asked: Asked): Promise<Wire> {
-  const response = await ask(service, "alpha", asked);
+async function made(service: TestService, asked: Asked, by: Project = "alpha"): Promise<Wire> {
+  const response = await ask(service, by, asked);
   expect(response.status, `${asked.method} ${asked.path}`).toBe(200);
   return (await response.json()) as Wire;
 }
@@ -72,28 +101,46 @@ export const batchBody = (input_file_id: string, more: object = {}): string =>
 export const uploadBody = (bytes: number): string =>
   JSON.stringify({ filename: "a.jsonl", purpose: "batch", bytes, mime_type: "text/jsonl" });
 
-const post = (path: string, body: string | FormData, headers?: Record<string, string>): Asked => ({
-  method: "POST",
-  path,
-  body,
-  ...(headers === undefined ? {} : { headers }),
-});
+const post = (path: string, body: string | FormData): Asked => ({ method: "POST", path, body });
 
 const ONE_LINE = `${chatLine(SECRET, "Hello")}\n`;
 
+const remove = (path: string): Asked => ({ method: "DELETE", path });
+
+/** What a project has as every client makes it: a batch that has ended with a delivery, and an upload that is pending. */
+async function commonThings(service: TestService, project: Project, input: string) {
+  const batch = (await made(service, post("/v1/batches", batchBody(input)), project)).id;
+  await service.events.reached("batch.completed", { batch });
+  const location = project === "alpha" ? ALPHAS_SHARE : SHARE;
+  const deliver = post(`/v1/batches/${batch}/deliveries`, JSON.stringify({ location }));
+  const delivery = (await made(service, deliver, project)).id;
+  await service.events.reached("delivery.delivered", { delivery });
+  const upload = (await made(service, post("/v1/uploads", uploadBody(ONE_LINE.length)), project))
+    .id;
+  return { batch, delivery, upload };
+}
+
+/** Creates the things of beta that its own requests name, by the parameter that names them. */
+export async function thingsOfBeta(service: TestService): Promise<Record<string, string>> {
+  const lines = fileForm("batch", `${chatLine("line-of-beta", "Hello")}\n`, NAME_OF_BETA);
+  const input = (await made(service, post("/v1/files", lines), "beta")).id;
+  const { batch, delivery } = await commonThings(service, "beta", input);
+  // It has room for all parts of a test.
+  const upload = (await made(service, post("/v1/uploads", uploadBody(1_000_000)), "beta")).id;
+  return { file_id: input, batch_id: batch, delivery_id: delivery, upload_id: upload };
+}
+
 /**
  * Creates one thing of each kind, in each state in which a client may ask for it. Returns the ids by name; all belong
- * to alpha.
+ * to alpha. Its last batch waits for the upstream.
  */
 export async function thingsOfAlpha(
   service: TestService,
   upstream: TestUpstream,
 ): Promise<Record<string, string>> {
-  const keyed = { "idempotency-key": SHARED_KEY };
   const input = (await made(service, post("/v1/files", fileForm("batch", ONE_LINE)))).id;
   const other = (await made(service, post("/v1/files", fileForm("user_data", SECRET)))).id;
-  const done = (await made(service, post("/v1/batches", batchBody(input), keyed))).id;
-  await service.events.reached("batch.completed", { batch: done });
+  const { batch: done, delivery, upload: pending } = await commonThings(service, "alpha", input);
   const { output_file_id: output } = await made(service, {
     method: "GET",
     path: `/v1/batches/${done}`,
@@ -108,31 +155,45 @@ export async function thingsOfAlpha(
   });
   const failed = (await made(service, post("/v1/batches", batchBody(other)))).id;
   await service.events.reached("batch.failed", { batch: failed });
-  upstream.hold();
-  const open = (await made(service, post("/v1/batches", batchBody(input)))).id;
-  await service.events.reached("batch.started", { batch: open });
-  const pending = (await made(service, post("/v1/uploads", uploadBody(ONE_LINE.length)))).id;
   const part = (await made(service, post(`/v1/uploads/${pending}/parts`, partForm(ONE_LINE)))).id;
   const completed = (await made(service, post("/v1/uploads", uploadBody(ONE_LINE.length)))).id;
   const used = (await made(service, post(`/v1/uploads/${completed}/parts`, partForm(ONE_LINE)))).id;
   const complete = JSON.stringify({ part_ids: [used] });
   await made(service, post(`/v1/uploads/${completed}/complete`, complete));
+  const cancelled = (await made(service, post("/v1/uploads", uploadBody(ONE_LINE.length)))).id;
+  await made(service, post(`/v1/uploads/${cancelled}/cancel`, ""));
+  const deletedFile = (await made(service, post("/v1/files", fileForm("batch", ONE_LINE)))).id;
+  await made(service, remove(`/v1/files/${deletedFile}`));
+  const deletedBatch = (await made(service, post("/v1/batches", batchBody(other)))).id;
+  await service.events.reached("batch.failed", { batch: deletedBatch });
+  await made(service, remove(`/v1/batches/${deletedBatch}`));
+  upstream.hold();
+  const open = (await made(service, post("/v1/batches", batchBody(input)))).id;
+  await service.events.reached("batch.started", { batch: open });
   return {
     "input file": input,
     "file of another purpose": other,
     "output file": output as string,
     "error file": errors as string,
+    "deleted file": deletedFile,
     "completed batch": done,
     "failed batch": failed,
     "open batch": open,
+    "deleted batch": deletedBatch,
+    delivery,
     "pending upload": pending,
     "completed upload": completed,
+    "cancelled upload": cancelled,
     "part of a pending upload": part,
     "part of a completed upload": used,
+    location: ALPHAS_SHARE,
+    project: "alpha",
+    "SHA-256 of a file": createHash("sha256").update(SECRET).digest("hex"),
+    "text of a custom id": SECRET,
   };
 }
 
-/** Returns an unknown id of the same kind, in the form that the server gives to it. */
+/** Returns an unknown id of the same kind, in the form that the server gives to it; for other texts one of the same length. */
 export function unknownLike(id: string): string {
   const kind = id.split(/[-_]/)[0];
   switch (kind) {
@@ -144,8 +205,11 @@ export function unknownLike(id: string): string {
       return newUploadId();
     case "part":
       return newPartId();
+    case "delivery":
+      return newDeliveryId();
     default:
-      throw new Error(`what kind of id is ${id}?`);
+      // No id has these letters.
+      return id.replaceAll(/\w/g, () => "ghijklmnopqrstuv".charAt(randomInt(16)));
   }
 }
 
@@ -160,7 +224,7 @@ export async function stateOfAlpha(
     if (!/^(?:file-|batch_)/.test(id)) continue;
     const get = async (path: string) =>
       (await ask(service, "alpha", { method: "GET", path: `/v1/${kind}/${id}${path}` })).text();
-    const content = kind === "files" ? await get("/content") : "";
+    const content = await get(kind === "files" ? "/content" : "/deliveries");
     state[name] =
       (await get("")).replaceAll(
         /"(?:eta|queue_position)":(?:\d+|null)|"waiting":(?:null|\{[^}]*\})/g,
