@@ -9,16 +9,32 @@ import { envelopeOf, retryHeadersOf } from "./errors.ts";
 import { JSON_TYPE, toAsciiJson } from "./json.ts";
 import { newRequestId } from "./track.ts";
 
-/** HTTP/1.1 requires a `Host`. HTTP/1.0, which some health checks use, does not. */
-export const lacksHost = ({ httpVersion, headers }: IncomingMessage) =>
-  httpVersion === "1.1" && headers.host === undefined;
-
 const UNROUTABLE = "Invalid URL or Host header.";
+const NOT_HTTP = "The request is not valid HTTP.";
 const unroutableHeaders = () => ({ ...JSON_TYPE, "x-request-id": newRequestId() });
 
-export function answerHostless(outgoing: ServerResponse): void {
-  const body = toAsciiJson(envelopeOf(new PublicError("invalid_request", UNROUTABLE)));
-  outgoing.writeHead(400, { ...unroutableHeaders(), "content-length": body.length }).end(body);
+/**
+ * Returns what is wrong with the head of a request that Node has taken; null for a good one. HTTP/1.1 requires a `Host`. HTTP/1.0,
+ * which some health checks use, does not. With two of them, or a body that is framed in another way than by a length or as chunked
+ * of HTTP/1.1, a proxy in front may see another host or another end, and take the rest for a request (RFC 9112, 3.2 and 6.1).
+ */
+export function faultOfHead({
+  httpVersion,
+  headers,
+  headersDistinct,
+}: IncomingMessage): string | null {
+  const hostCount = headersDistinct["host"]?.length ?? 0;
+  if (hostCount > 1 || (hostCount === 0 && httpVersion !== "1.0")) return UNROUTABLE;
+  const coding = headers["transfer-encoding"];
+  if (coding === undefined) return null;
+  return httpVersion === "1.1" && coding.toLowerCase() === "chunked" ? null : NOT_HTTP;
+}
+
+/** Refuses a request with such a fault. What comes behind it on its connection is not read. */
+export function answerFault(outgoing: ServerResponse, fault: string): void {
+  const body = toAsciiJson(envelopeOf(new PublicError("invalid_request", fault)));
+  const headers = { ...unroutableHeaders(), "content-length": body.length, connection: "close" };
+  outgoing.writeHead(400, headers).end(body);
 }
 
 /** Answers a request whose line or `Host` makes no URL. It never reaches the app. */
@@ -36,7 +52,7 @@ export function malformedRequest(code: string | undefined): PublicError {
     case "ERR_HTTP_REQUEST_TIMEOUT":
       return new PublicError("request_timeout", "The request did not arrive in time.");
     default:
-      return new PublicError("invalid_request", "The request is not valid HTTP.");
+      return new PublicError("invalid_request", NOT_HTTP);
   }
 }
 

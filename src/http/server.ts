@@ -18,9 +18,9 @@ import { type Address, bind } from "./address.ts";
 import type { App } from "./app.ts";
 import {
   answerByHand,
-  answerHostless,
+  answerFault,
   answerUnroutable,
-  lacksHost,
+  faultOfHead,
   malformedRequest,
 } from "./by-hand.ts";
 import { ClientReading } from "./client-reading.ts";
@@ -199,8 +199,9 @@ function requestListener(
   });
   const begin = (incoming: IncomingMessage, outgoing: ServerResponse) => {
     if (!turn.hasTime(() => begin(incoming, outgoing))) return;
-    if (lacksHost(incoming)) answerHostless(outgoing);
-    else void answer(incoming, outgoing);
+    const fault = faultOfHead(incoming);
+    if (fault === null) void answer(incoming, outgoing);
+    else answerFault(outgoing, fault);
   };
   const { listener, hasRoom } = inTurn((incoming, outgoing) => {
     outgoing.setMaxListeners(MAX_LISTENERS);

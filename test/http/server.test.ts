@@ -179,6 +179,32 @@ describe("what is not HTTP", () => {
     });
   });
 
+  test.each([
+    ["two hosts", "GET / HTTP/1.1\r\nHost: x\r\nHost: y"],
+    [
+      "a length and chunks",
+      "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked",
+    ],
+    ["two lengths", "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nContent-Length: 5"],
+    ["a coding besides chunked", "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked"],
+    [
+      "chunks of HTTP/1.0",
+      "POST / HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked",
+    ],
+  ])("or what a proxy may take for something else, with all behind it: %s", async (_what, head) => {
+    const { app, asked } = slowApp();
+    const server = await listening(app);
+    using connection = await RawConnection.open(server.url);
+    const closed = once(connection.socket, "close");
+    const body = head.startsWith("GET") ? "" : "0\r\n\r\n";
+    connection.send(`${head}\r\n\r\n${body}GET /slow HTTP/1.1\r\nHost: x\r\n\r\n`);
+    const { status, headers } = await connection.answer();
+    expect([status, headers]).toEqual([400, expect.objectContaining({ connection: "close" })]);
+    await closed;
+    await expect(Promise.race([asked, Promise.resolve("nothing")])).resolves.toBe("nothing");
+    await server.close();
+  });
+
   test("or has headers without end", async () => {
     const { status } = await refusalOf(`GET / HTTP/1.1\r\nx: ${"y".repeat(100_000)}\r\n\r\n`);
     expect(status).toBe(431);
