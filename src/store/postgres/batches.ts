@@ -16,10 +16,17 @@ import { type Page, pageOf } from "../page.ts";
 import { QuotaExceeded } from "../quotas.ts";
 import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { boundsSpending } from "../spending.ts";
-import { isListed, isOpenBatch, isOpenShown, linesToSend, mayExpire } from "./conditions.ts";
+import {
+  isListed,
+  isOpenBatch,
+  isOpenShown,
+  isSelected,
+  linesToSend,
+  mayExpire,
+} from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { insertWaitingDeliveries } from "./deliveries.ts";
-import { and, desc, eq, gte, inArray, lt, type SQL, sql } from "./drizzle.ts";
+import { and, desc, eq, gte, lt, type SQL, sql } from "./drizzle.ts";
 import { recordReceipt } from "./idempotency.ts";
 import { HIDDEN_FROM_OLDER } from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
@@ -179,7 +186,7 @@ export class PostgresBatches {
     if (filter === undefined) {
       const rows = await this.#db.read((db) => {
         const next = shownBefore(db, { project, before }, limit + 1);
-        return readBatches(db, inArray(batches.sequence, next), limit + 1);
+        return readBatches(db, isSelected(sql`${next}`), limit + 1);
       });
       return pageOf(rows, limit, batchFromRow);
     }
@@ -197,7 +204,7 @@ export class PostgresBatches {
   #readStep(step: Step, filter: BatchFilter, limit: number) {
     return this.#db.read(async (db) => {
       const last = await findStepEnd(db, step);
-      const isShown = inArray(batches.sequence, shownBefore(db, step, FILTER_STEP));
+      const isShown = isSelected(sql`${shownBefore(db, step, FILTER_STEP)}`);
       // Batches may have been deleted since, and the step goes further then.
       const isInStep = gte(batches.sequence, last ?? 0);
       const matches = and(isShown, isInStep, ...conditionsOf(filter));

@@ -15,6 +15,7 @@ import {
   isOpenDelivery,
   isOpenMerged,
   isPendingUpload,
+  isSelected,
   statusIn,
 } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
@@ -97,10 +98,10 @@ export class PostgresFiles implements FileStore {
         .update(files)
         .set({ deletedAtMs: now })
         .where(
-          sql`sequence in (
+          isSelected(sql`
             select sequence from files
             where ${isFileThatMayExpire} and expires_at_ms <= ${now}
-            order by expires_at_ms limit ${EXPIRY_PAGE} for update skip locked)`,
+            order by expires_at_ms limit ${EXPIRY_PAGE} for update skip locked`),
         )
         .returning({ id: files.id }),
     );

@@ -8,6 +8,7 @@ import {
   type IdempotencyStore,
   type Receipt,
 } from "../idempotency.ts";
+import { isSelected } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, sql } from "./drizzle.ts";
 import { idempotencyKeys } from "./file-schema.ts";
@@ -92,10 +93,10 @@ export class PostgresIdempotency implements IdempotencyStore {
     const forgetPage = async () => {
       const { rowCount } = await this.#db.change((db) =>
         db.delete(idempotencyKeys).where(
-          sql`sequence in (
+          isSelected(sql`
             select sequence from idempotency_keys
             where created_at_ms <= ${now} - ${IDEMPOTENCY_KEY_KEPT_MS}::bigint
-            limit ${FORGETTING_PAGE} for update skip locked)`,
+            limit ${FORGETTING_PAGE} for update skip locked`),
         ),
       );
       return rowCount;

@@ -2,6 +2,7 @@
 
 import type { IntentStore } from "../intents.ts";
 import { leaseOfSegment } from "../segment-key.ts";
+import { isSelected } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { eq, inArray, sql } from "./drizzle.ts";
 import { blobIntents } from "./file-schema.ts";
@@ -57,9 +58,9 @@ export class PostgresIntents implements IntentStore {
         .update(blobIntents)
         .set({ expiresAtMs })
         .where(
-          sql`sequence in (
+          isSelected(sql`
             select sequence from blob_intents where blob_key = any(${arrayOf(blobKeys, "text")})
-            order by blob_key for update)`,
+            order by blob_key for update`),
         ),
     );
   }
@@ -74,9 +75,9 @@ export class PostgresIntents implements IntentStore {
       db
         .delete(blobIntents)
         .where(
-          sql`sequence in (
+          isSelected(sql`
             select sequence from blob_intents where expires_at_ms <= ${now}
-            order by expires_at_ms limit ${limit} for update skip locked)`,
+            order by expires_at_ms limit ${limit} for update skip locked`),
         )
         .returning({ blobKey: blobIntents.blobKey }),
     );

@@ -17,6 +17,7 @@
 import type { BatchId } from "../../batch/batch.ts";
 import type { Claim } from "../claim.ts";
 import { type BatchLease, type ChunkLease, EPOCH_RANDOM_BITS, type Renewal } from "../leases.ts";
+import { isSelected } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, inArray, isNotNull, or, type SQL, sql } from "./drizzle.ts";
 import { batches, chunks } from "./schema.ts";
@@ -198,11 +199,11 @@ async function renewBatches(
     .update(batches)
     .set({ leaseExpiresAtMs: batchExpiry(claim) })
     .where(
-      sql`sequence in (
+      isSelected(sql`
         select sequence from batches
           join unnest(${arrayOf(ids, "text")}, ${arrayOf(epochs, "bigint")}) as held(id, epoch)
             on batches.id = held.id and lease_epoch = held.epoch and ${isHeld}
-        order by sequence for no key update of batches)`,
+        order by sequence for no key update of batches`),
     )
     .returning({ batchId: batches.id, epoch: batches.leaseEpoch });
   return new Set(renewed.map(batchKey));
@@ -221,14 +222,14 @@ async function renewChunks(
     .update(chunks)
     .set({ leaseExpiresAtMs: expiry(claim) })
     .where(
-      sql`sequence in (
+      isSelected(sql`
         select sequence from chunks
           join unnest(
             ${arrayOf(ids, "text")}, ${arrayOf(numbers, "bigint")}, ${arrayOf(epochs, "bigint")}
           ) as held(batch_id, number, epoch)
             on chunks.batch_id = held.batch_id and chunks.number = held.number
               and lease_epoch = held.epoch and lease_owner is not null
-        order by sequence for no key update of chunks)`,
+        order by sequence for no key update of chunks`),
     )
     .returning({ batchId: chunks.batchId, chunkNumber: chunks.number, epoch: chunks.leaseEpoch });
   return new Set(renewed.map(chunkKey));

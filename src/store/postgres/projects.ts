@@ -10,7 +10,7 @@ import {
 } from "../projects.ts";
 import { OF_INSTALLATION } from "../tombstones.ts";
 import { apiKeys, interactiveSlots, projects, requestCounts } from "./access-schema.ts";
-import { isDeleted, isListed, isPendingUpload } from "./conditions.ts";
+import { isDeleted, isListed, isPendingUpload, isSelected } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { PostgresDeleting } from "./deleting.ts";
 import { and, asc, desc, eq, gt, lt, type SQL, sql } from "./drizzle.ts";
@@ -189,8 +189,8 @@ export class PostgresProjects implements ProjectStore {
     isMeant: SQL | undefined,
     change: (db: Db, page: SQL) => Promise<{ readonly rowCount: number | null }>,
   ): Promise<void> {
-    const page = sql`sequence in (
-      select sequence from ${table} where ${isMeant} limit ${PAGE_ROWS} for update skip locked)`;
+    const page = isSelected(sql`
+      select sequence from ${table} where ${isMeant} limit ${PAGE_ROWS} for update skip locked`);
     const changePage = async () => (await this.#db.change((db) => change(db, page))).rowCount;
     while ((await changePage()) === PAGE_ROWS);
   }

@@ -8,7 +8,7 @@
 
 import type { BatchId, ScopedId } from "../../batch/batch.ts";
 import { statusesBefore } from "../../batch/status.ts";
-import { isEnding, isOpenChunk, mayExpire, statusIn } from "./conditions.ts";
+import { isEnding, isOpenChunk, isSelected, mayExpire, statusIn } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, type SQL, sql } from "./drizzle.ts";
 import { arrayOf, isFree, NO_LEASE, RELEASED } from "./leases.ts";
@@ -48,10 +48,10 @@ export class PostgresStopping {
           .update(batches)
           .set({ stopReason: "expired", ...WITHOUT_VALIDATOR })
           .where(
-            sql`sequence in (
+            isSelected(sql`
               select sequence from batches
               where ${mayExpire} and expires_at_ms <= ${now}
-              order by expires_at_ms limit ${PAGE_BATCHES} for update skip locked)`,
+              order by expires_at_ms limit ${PAGE_BATCHES} for update skip locked`),
           )
           .returning({ id: batches.id }),
       );
@@ -115,8 +115,8 @@ const closeFirst = (db: Db, isChosen: SQL, now: SQL) =>
     .update(chunks)
     .set({ closedAtMs: now, ...NO_LEASE })
     .where(
-      sql`sequence in (
+      isSelected(sql`
         select sequence from chunks
         where ${isChosen} and ${isOpenChunk} and ${isFree(now)}
-        limit ${PAGE_CHUNKS} for update skip locked)`,
+        limit ${PAGE_CHUNKS} for update skip locked`),
     );

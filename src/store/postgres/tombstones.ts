@@ -1,6 +1,7 @@
 /** The places of removed rows: see `../tombstones.ts`. */
 import { type ListWithTombstones, OF_INSTALLATION, TOMBSTONE_KEPT_MS } from "../tombstones.ts";
 import { apiKeys, projects } from "./access-schema.ts";
+import { isSelected } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { type SQL, sql } from "./drizzle.ts";
 import { files, tombstones } from "./file-schema.ts";
@@ -57,9 +58,9 @@ export async function forgetTombstones(database: Database, now: SQL): Promise<vo
   const forgetPage = async () => {
     const { rowCount } = await database.change((db) =>
       db.delete(tombstones).where(
-        sql`sequence in (
+        isSelected(sql`
           select sequence from tombstones where created_at_ms <= ${now} - ${TOMBSTONE_KEPT_MS}::bigint
-          limit ${FORGETTING_PAGE} for update skip locked)`,
+          limit ${FORGETTING_PAGE} for update skip locked`),
       ),
     );
     return rowCount;

@@ -16,7 +16,7 @@ import {
   type UploadStore,
   type UploadTerms,
 } from "../uploads.ts";
-import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
+import { isPendingUpload, isSelected, isUploadToTidy } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, gt, type SQL, sql } from "./drizzle.ts";
 import { uploadParts, uploads } from "./file-schema.ts";
@@ -145,10 +145,10 @@ export class PostgresUploads implements UploadStore {
         .update(uploads)
         .set({ status: "expired" })
         .where(
-          sql`sequence in (
+          isSelected(sql`
             select sequence from uploads
             where ${isPendingUpload} and expires_at_ms <= ${now}
-            order by expires_at_ms limit ${EXPIRY_PAGE} for update skip locked)`,
+            order by expires_at_ms limit ${EXPIRY_PAGE} for update skip locked`),
         )
         .returning({ id: uploads.id }),
     );
@@ -183,14 +183,14 @@ export class PostgresUploads implements UploadStore {
     const forgetPage = async () => {
       const { rowCount } = await this.#db.change((db) =>
         db.delete(uploads).where(
-          sql`sequence in (
+          isSelected(sql`
             select sequence from uploads
             where sequence <= (
                 select max(sequence) from (
                   select sequence from uploads order by sequence limit ${FORGETTING_PAGE}) as oldest)
               and not (${isPendingUpload}) and not has_parts
               and expires_at_ms <= ${now} - ${UPLOAD_KEPT_MS}::bigint
-            for update skip locked)`,
+            for update skip locked`),
         ),
       );
       return rowCount ?? 0;

@@ -1,0 +1,125 @@
+/** Statements on tables of which PostgreSQL believes that they are empty, as they were when it last looked. */
+import { describe, expect, test } from "vitest";
+import { DEFAULT_RULES } from "../../src/store/projects.ts";
+import type { Store } from "../../src/store/store.ts";
+import { openCountedStore, startCountingPostgres } from "../support/counted-statements.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
+
+const postgres = forAllTests(await startCountingPostgres("statements with old statistics"));
+
+const ROWS = 2_000;
+const PROJECT = "gone";
+const insert = (table: string, columns: string, values: string) =>
+  `insert into ${table} (${columns}) select ${values} from generate_series(1, ${ROWS}) as n`;
+
+const FILE_COLUMNS = "id, project, purpose, filename, bytes, sha256, blob_key, created_at_ms";
+const FILE = `'file-' || n, '${PROJECT}', 'batch', 'f', 1, '', 'files/' || n, 1`;
+const UPLOAD_COLUMNS =
+  "id, project, filename, purpose, bytes, mime_type, created_at_ms, expires_at_ms, status";
+const UPLOAD = `'upload_' || n, '${PROJECT}', 'f', 'batch', 1, 'x', 1, 1`;
+
+interface Work {
+  readonly name: string;
+  readonly table: string;
+  readonly fill: string;
+  readonly run: (store: Store) => Promise<unknown>;
+  /** The pages that it may read; some for each row when it is left out. */
+  readonly most?: number;
+}
+
+async function purge(store: Store): Promise<void> {
+  await store.putProjectUnlessDeleted({ name: PROJECT, rules: DEFAULT_RULES, createdAtMs: 1 });
+  await store.beginDeletingProjectIfPresent(PROJECT);
+  await store.purgeProject(PROJECT);
+}
+
+const WORKS: readonly Work[] = [
+  {
+    name: "the expiry of files",
+    table: "files",
+    fill: insert("files", `${FILE_COLUMNS}, expires_at_ms`, `${FILE}, 1`),
+    run: async (store) => expect(await store.deleteExpiredFiles()).toHaveLength(500),
+  },
+  {
+    name: "the expiry of uploads",
+    table: "uploads",
+    fill: insert("uploads", UPLOAD_COLUMNS, `${UPLOAD}, 'pending'`),
+    run: async (store) => expect(await store.expireUploads()).toHaveLength(500),
+  },
+  {
+    name: "the removal of ended uploads",
+    table: "uploads",
+    fill: insert("uploads", UPLOAD_COLUMNS, `${UPLOAD}, 'cancelled'`),
+    run: (store) => store.forgetUploads(),
+  },
+  {
+    name: "the end of windows",
+    table: "batches",
+    fill: insert(
+      "batches",
+      "id, project, endpoint, input_file_id, status, created_at_ms, expires_at_ms",
+      `'batch_' || n, '${PROJECT}', '/v1/chat/completions', 'file-x', 'validating', 1, 1`,
+    ),
+    run: async (store) => expect((await store.stopExpiredBatches()).length).toBeLessThan(ROWS),
+  },
+  {
+    name: "the removal of keys of requests",
+    table: "idempotency_keys",
+    fill: insert(
+      "idempotency_keys",
+      "project, key, created_at_ms, fingerprint, answer",
+      `'${PROJECT}', 'key-' || n, 1, 'f', 'a'`,
+    ),
+    run: (store) => store.forgetIdempotencyKeys(),
+  },
+  {
+    name: "the removal of tombstones",
+    table: "tombstones",
+    fill: insert(
+      "tombstones",
+      "list, project, id, place, created_at_ms",
+      `'files', '${PROJECT}', 'file-' || n, n, 1`,
+    ),
+    run: (store) => store.forgetTombstones(),
+  },
+  {
+    name: "the end of intents",
+    table: "blob_intents",
+    fill: insert("blob_intents", "blob_key, expires_at_ms", "'files/' || n, 1"),
+    run: async (store) => expect(await store.revokeExpiredIntents(100)).toHaveLength(100),
+  },
+  {
+    name: "the deletion of a project",
+    table: "files",
+    fill: insert("files", FILE_COLUMNS, FILE),
+    run: purge,
+  },
+  {
+    name: "a list",
+    table: "batches",
+    fill: insert(
+      "batches",
+      "id, project, endpoint, input_file_id, status, created_at_ms, expires_at_ms, failed_at_ms",
+      `'batch_' || n, '${PROJECT}', '/v1/chat/completions', 'file-x', 'failed', 1, 1, 1`,
+    ),
+    run: (store) => store.listBatches({ project: PROJECT, limit: 100, after: null }),
+    most: 100,
+  },
+];
+
+describe.skipIf(postgres === null)("where PostgreSQL knows of no row of a table", () => {
+  test.each(WORKS)(
+    "$name reads no row of 2,000 again and again, and no page has more rows than it may",
+    async ({ table, fill, run, most = 30 * ROWS }) => {
+      await using counted = await openCountedStore(postgres!);
+      const { store, query } = counted;
+      await query(`alter table ${table} set (autovacuum_enabled = false)`);
+      await query(fill);
+      await query(`delete from ${table}`);
+      await query(`vacuum (truncate off, analyze) ${table}`);
+      await query(fill);
+      const { pages } = await counted.countOf(() => run(store));
+      expect(pages).toBeLessThan(most);
+    },
+  );
+});
