@@ -12,6 +12,7 @@
 import type { BatchId, FileId, UploadId } from "../batch/batch.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import { BLOB_PREFIXES, type Blobs } from "../blobs/blobs.ts";
+import { OneByOne } from "../one-by-one.ts";
 import { isDamaged } from "../store/failures.ts";
 import { journalPrefix } from "../store/segment-key.ts";
 import type { Store } from "../store/store.ts";
@@ -45,8 +46,16 @@ export interface SweepCursors {
   parts?: UploadId;
 }
 
-/** Clears one page of finished data of each kind; returns true when there may be more that can be removed. */
-export async function sweep(deps: SweeperDeps, cursors: SweepCursors): Promise<boolean> {
+const turns = new OneByOne<SweepCursors>();
+
+/**
+ * Clears one page of finished data of each kind; returns true when there may be more that can be removed. Sweeps with the same
+ * cursors take turns: two of them side by side would find the same pages.
+ */
+export const sweep = (deps: SweeperDeps, cursors: SweepCursors): Promise<boolean> =>
+  turns.run(cursors, () => sweepPages(deps, cursors));
+
+async function sweepPages(deps: SweeperDeps, cursors: SweepCursors): Promise<boolean> {
   await deps.store.forgetIdempotencyKeys();
   await deps.store.forgetTombstones();
   await deps.store.forgetUploads();

@@ -13,10 +13,12 @@ const admin = "key-admin";
 const BATCHES = 210;
 /** The time after which a server looks for deleted projects. */
 const LOOK_AFTER_MS = 1_000;
+const SWEEP_AFTER_MS = 60_000;
 
-test("the deletion of a project goes on without a pause while it finds what it can delete", async () => {
+/** A server with a project of many batches, whose deletion has just begun. */
+async function startDeletion() {
   const clock = new FakeClock();
-  await using service = await startTestService({
+  const service = await startTestService({
     clock,
     config: { auth: { keys: [{ name: "operator", key: admin, scopes: ["admin"] }] } },
   });
@@ -28,12 +30,35 @@ test("the deletion of a project goes on without a pause while it finds what it c
   const db = new Database(join(dataDir, "batchd.sqlite"), { readonly: true });
   const left = () => db.prepare("select count(*) as count from batches").get();
   expect(left()).toEqual({ count: BATCHES });
-
   const deleted = await ask(url, "admin/projects/doomed", { method: "DELETE" }, admin);
   expect(deleted.status).toBe(200);
-  clock.advance(LOOK_AFTER_MS);
-  await expect.poll(left, { interval: 50 }).toEqual({ count: 0 });
-  db.close();
+  return {
+    service,
+    clock,
+    left,
+    async [Symbol.asyncDispose]() {
+      db.close();
+      await service[Symbol.asyncDispose]();
+    },
+  };
+}
+
+test("the deletion of a project goes on without a pause while it finds what it can delete", async () => {
+  await using deletion = await startDeletion();
+  deletion.clock.advance(LOOK_AFTER_MS);
+  await expect.poll(deletion.left, { interval: 50 }).toEqual({ count: 0 });
+});
+
+test("each batch of a deleted project is removed once, also where the sweep of all that is finished begins meanwhile", async () => {
+  await using deletion = await startDeletion();
+  const { service, clock, left } = deletion;
+  const leftAtSweep = () => {
+    clock.advance(SWEEP_AFTER_MS);
+    return left();
+  };
+  await expect.poll(leftAtSweep, { interval: 10 }).toEqual({ count: 0 });
+  await service.close();
+  expect(service.events.count("batch.removed")).toBe(BATCHES);
 });
 
 /** A page of the sweep has 100 files. */

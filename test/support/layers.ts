@@ -134,6 +134,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       "blobs/blob-intents.ts",
       ...UPSTREAM,
       "loop.ts",
+      "one-by-one.ts",
       "engine/",
       "resources/client-work.ts",
       "shared-runs.ts",
