@@ -65,6 +65,20 @@ export function sleep(
   });
 }
 
+/** Resolves to what `work` resolves to, or to `late` when it takes longer than `ms`. */
+export async function within<T, Late>(
+  clock: Pick<Clock, "after">,
+  ms: number,
+  { work, late }: { readonly work: Promise<T>; readonly late: Late },
+): Promise<T | Late> {
+  const ended = new AbortController();
+  try {
+    return await Promise.race([work, sleep(clock, ms, ended.signal).then(() => late)]);
+  } finally {
+    ended.abort();
+  }
+}
+
 /** Aborts its signal with `reason` after `ms`, unless it is disposed of before. */
 export function timeLimit(
   clock: Pick<Clock, "after">,

@@ -1,5 +1,5 @@
 /** Waits for memory, and asks the client to come back when there is none. */
-import { type Clock, sleep } from "../clock.ts";
+import { type Clock, within } from "../clock.ts";
 import { PublicError } from "../errors.ts";
 
 /** A request waits so long for room. */
@@ -12,14 +12,8 @@ export async function freeInTime(
   clock: Clock,
   what: "uploads" | "answers",
 ): Promise<void> {
-  const waiting = new AbortController();
-  const isFree = await Promise.race([
-    free.then(() => true),
-    sleep(clock, ROOM_WAIT_MS, waiting.signal).then(() => false),
-  ]);
-  waiting.abort("free");
-  if (isFree) return;
-  throw noRoomFor(what);
+  const isFree = await within(clock, ROOM_WAIT_MS, { work: free.then(() => true), late: false });
+  if (!isFree) throw noRoomFor(what);
 }
 
 export const noRoomFor = (what: "uploads" | "answers" | "requests" | "lines"): PublicError =>

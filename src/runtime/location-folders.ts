@@ -5,7 +5,7 @@
  */
 import { realpath, stat } from "node:fs/promises";
 import { resolve } from "node:path";
-import { type Clock, sleep } from "../clock.ts";
+import { type Clock, within } from "../clock.ts";
 import type { ConfigResult } from "../config/config.ts";
 import { locationProblems, placeOnDisk } from "../config/locations.ts";
 import type { Config } from "../config/schema.ts";
@@ -65,13 +65,10 @@ async function look(path: string, clock: Pick<Clock, "after">): Promise<Found> {
   if (unanswered !== null) return { kind: unanswered === path ? "silent" : "not_asked" };
   const answer = onSharedThread(() => ask(path));
   unanswered = path;
-  const answered = new AbortController();
   void answer.then(() => {
     unanswered = null;
-    answered.abort();
   });
-  const silence = sleep(clock, LOOK_WITHIN_MS, answered.signal);
-  return Promise.race([answer, silence.then(() => ({ kind: "silent" }) as const)]);
+  return within(clock, LOOK_WITHIN_MS, { work: answer, late: { kind: "silent" } as const });
 }
 
 /** A share whose server or program has gone is there, and fails (`ESTALE`, `ENOTCONN`). */

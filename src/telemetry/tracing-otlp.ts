@@ -25,7 +25,7 @@ import {
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
 import { truncate } from "../batch/truncate.ts";
-import { type Clock, sleep } from "../clock.ts";
+import { type Clock, within } from "../clock.ts";
 import { version } from "../version.ts";
 import type { Log } from "./log.ts";
 import type { Attributes, Ending, Span, SpanName, SpanStart, Tracing } from "./tracing.ts";
@@ -67,15 +67,12 @@ export function openOtlpTracing({ endpoint, protocol, clock, log }: OtlpOptions)
   return {
     isOn: true,
     start: (name, start) => startSpan(tracer, name, start),
-    close: () => closeWithin(clock, CLOSE_WITHIN_MS, provider),
+    close: () =>
+      within(clock, CLOSE_WITHIN_MS, {
+        work: provider.shutdown().catch(() => {}),
+        late: undefined,
+      }),
   };
-}
-
-async function closeWithin(clock: Clock, ms: number, provider: TracerProvider): Promise<void> {
-  const closed = new AbortController();
-  const late = sleep(clock, ms, closed.signal);
-  await Promise.race([late, provider.shutdown().catch(() => {})]);
-  closed.abort();
 }
 
 function startSpan(tracer: Tracer, name: SpanName, start: SpanStart): Span {
