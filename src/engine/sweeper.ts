@@ -12,6 +12,7 @@
 import type { BatchId, FileId, UploadId } from "../batch/batch.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import { BLOB_PREFIXES, type Blobs } from "../blobs/blobs.ts";
+import type { Clock } from "../clock.ts";
 import { OneByOne } from "../one-by-one.ts";
 import { isDamaged } from "../store/failures.ts";
 import { journalPrefix } from "../store/segment-key.ts";
@@ -22,6 +23,7 @@ export interface SweeperDeps {
   readonly store: Store;
   readonly blobs: Blobs;
   readonly intents: BlobIntents;
+  readonly clock: Pick<Clock, "elapsedMs">;
   readonly log: Log;
   /** Whether the server is closing: what is left can wait for its next start. */
   readonly isDraining: () => boolean;
@@ -29,6 +31,12 @@ export interface SweeperDeps {
 
 const PAGE = 100;
 const LOOKUP_PAGE = 500;
+/**
+ * A look at deleted files passes over those that open batches still read, which may be 100,000, and each end of a batch starts a
+ * sweep. After one that took so long, the next one waits for so many times as long.
+ */
+const LONG_LOOK_MS = 100;
+const REST_TIMES = 20;
 /**
  * The time between two sweeps of all blobs. A sweep costs most where there are many blobs, and a crash leaves few
  * orphans.
@@ -44,7 +52,11 @@ export interface SweepCursors {
   journals?: BatchId;
   files?: FileId;
   parts?: UploadId;
+  /** The elapsed time before which no look at deleted files begins anew. */
+  filesRestUntilMs?: number;
 }
+
+type Kind = Exclude<keyof SweepCursors, "filesRestUntilMs">;
 
 const turns = new OneByOne<SweepCursors>();
 
@@ -71,10 +83,10 @@ async function sweepPages(deps: SweeperDeps, cursors: SweepCursors): Promise<boo
 }
 
 /** Sets the cursor of a kind after a page of it. A page of which nothing went is not followed at once: the next may be the same. */
-function advance<Kind extends keyof SweepCursors>(
+function advance<K extends Kind>(
   cursors: SweepCursors,
-  kind: Kind,
-  { page, removed }: { page: readonly SweepCursors[Kind][]; removed: ReadonlySet<unknown> },
+  kind: K,
+  { page, removed }: { page: readonly SweepCursors[K][]; removed: ReadonlySet<unknown> },
 ): boolean {
   const isFull = page.length === PAGE;
   const last = page.findLast((thing) => !removed.has(thing));
@@ -107,8 +119,13 @@ async function sweepDeleted(deps: SweeperDeps, cursors: SweepCursors): Promise<b
 }
 
 async function sweepFiles(deps: SweeperDeps, cursors: SweepCursors): Promise<boolean> {
-  const { store, log } = deps;
+  const { store, clock, log } = deps;
+  const beganAtMs = clock.elapsedMs();
+  if (beganAtMs < (cursors.filesRestUntilMs ?? 0)) return false;
   const files = await store.listUnusedFiles(PAGE, cursors.files);
+  const tookMs = clock.elapsedMs() - beganAtMs;
+  if (files.length < PAGE && tookMs >= LONG_LOOK_MS)
+    cursors.filesRestUntilMs = beganAtMs + REST_TIMES * tookMs;
   const blobKeys = files.map(({ blobKey }) => blobKey);
   const deletedKeys = await deleteBlobs(blobKeys, deps);
   const deleted = files.filter(({ blobKey }) => deletedKeys.has(blobKey)).map(({ id }) => id);

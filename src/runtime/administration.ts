@@ -67,7 +67,7 @@ export async function administer(
     const purge = (project: string) => {
       if (!storage?.ok) return store.purgeProject(project);
       const intents = new BlobIntents({ ...storage, log });
-      return purgeOnce(project, { ...storage, log, intents, isDraining: () => false });
+      return purgeOnce(project, { ...storage, clock, log, intents, isDraining: () => false });
     };
     return await act({ keys, projects, purge, clock: storeClock, begunIn });
   } finally {

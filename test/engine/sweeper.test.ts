@@ -224,6 +224,7 @@ async function twoProcesses() {
     clock,
     blobs,
     writer,
+    sweeper,
     sweepAll,
     keys,
     /** Has the second process close as soon as it has logged this event. */
@@ -269,6 +270,27 @@ for (const prefix of ["files", "parts"]) {
     expect(await two.store.findFile({ project: file.project, id: file.id })).toBeNull();
   });
 }
+
+test("a long look at deleted files that are still read is not repeated at each end of a batch, but later", async () => {
+  await using two = await twoProcesses();
+  const { store, sweeper, clock } = two;
+  const file = aFile();
+  await two.writer.during([file.blobKey], () => store.insertFileIfDeclared(file));
+  await store.deleteFileIfPresent({ project: file.project, id: file.id });
+  let looks = 0;
+  const listUnusedFiles: typeof store.listUnusedFiles = async () => {
+    looks++;
+    clock.advance(500);
+    return [];
+  };
+  const slow = { ...sweeper, store: Object.assign(Object.create(store), { listUnusedFiles }) };
+  const cursors = {};
+  for (let n = 0; n < 3; n++) await sweep(slow, cursors);
+  expect(looks).toBe(1);
+  clock.advance(20 * 500);
+  await sweep(sweeper, cursors);
+  expect(await store.listUnusedFiles(1)).toEqual([]);
+});
 
 test("a commit that failed in the eyes of its writer, but was made, keeps its blob", async () => {
   await using two = await twoProcesses();
