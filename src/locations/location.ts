@@ -7,7 +7,6 @@
  *
  * A location knows nothing of projects: `locations.ts` decides who may use which one.
  */
-import { createHash } from "node:crypto";
 import type { BatchId } from "../batch/batch.ts";
 import type { LocationPath } from "./location-path.ts";
 
@@ -127,25 +126,6 @@ export class LocationError extends Error {
 
   get isRetryable(): boolean {
     return this.failure === "unavailable";
-  }
-}
-
-/**
- * Reads a file of a parcel, and compares its bytes with what the parcel says at the end. An adapter must not publish the
- * file before the iteration has ended.
- */
-export async function* checkedBytes(file: ParcelFile): AsyncGenerator<Buffer> {
-  const { name, bytes, sha256 } = file;
-  const hash = createHash("sha256");
-  let readBytes = 0;
-  for await (const chunk of file.open()) {
-    hash.update(chunk);
-    readBytes += chunk.length;
-    if (readBytes > bytes) break;
-    yield chunk;
-  }
-  if (readBytes !== bytes || hash.digest("hex") !== sha256) {
-    throw new LocationError("unavailable", `${name} was not read as it was written`);
   }
 }
 

@@ -21,6 +21,7 @@ export const UPSTREAM = [
 export const LOCATION = [
   "locations/location.ts",
   "locations/location-path.ts",
+  "locations/parcel-bytes.ts",
   "locations/watched-file.ts",
   "locations/commit-message.ts",
 ];

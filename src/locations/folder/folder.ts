@@ -8,7 +8,6 @@
  * Nothing outside of the folder can be reached, also not over symbolic links that change at the same time
  * (`open-folder.ts`). Only regular files are read: the open of a device can have effects of its own.
  */
-import { createHash } from "node:crypto";
 import type { Stats } from "node:fs";
 import { realpath } from "node:fs/promises";
 import { join, relative, resolve, sep } from "node:path";
@@ -17,7 +16,6 @@ import { orNull, writeStream } from "../../blobs/file-system.ts";
 import type { Clock } from "../../clock.ts";
 import {
   assertParcel,
-  checkedBytes,
   type Delivered,
   type DeliveryCall,
   type Location,
@@ -29,6 +27,7 @@ import {
   partsOf,
 } from "../location.ts";
 import type { LocationPath } from "../location-path.ts";
+import { checkedBytes, isContentOf, untilAborted } from "../parcel-bytes.ts";
 import { folderError } from "./folder-error.ts";
 import { OpenFolder } from "./open-folder.ts";
 import { type OpenFile, Operations } from "./operations.ts";
@@ -237,14 +236,12 @@ async function isThere(
 }
 
 async function holds(folder: OpenFolder, expected: ParcelFile, signal: AbortSignal) {
-  const { name, bytes, sha256 } = expected;
+  const { name, bytes } = expected;
   // A link is not the file, and is replaced.
   await using file = await orNull(folder.openFile(name), "ELOOP");
   const info = await file?.stat();
   if (file === null || info === undefined || !info.isFile() || info.size !== bytes) return false;
-  const hash = createHash("sha256");
-  for await (const chunk of readChunks(file, { path: name, bytes, signal })) hash.update(chunk);
-  return hash.digest("hex") === sha256;
+  return await isContentOf(expected, readChunks(file, { path: name, bytes, signal }));
 }
 
 async function publish(parent: OpenFolder, parcel: Parcel, signal: AbortSignal): Promise<void> {
@@ -276,13 +273,6 @@ async function write(folder: OpenFolder, file: ParcelFile, signal: AbortSignal):
   }
   if (!(await holds(folder, file, signal))) {
     throw new LocationError("unavailable", `${file.name} was not stored as it was sent`);
-  }
-}
-
-async function* untilAborted(content: AsyncIterable<Buffer>, signal: AbortSignal) {
-  for await (const chunk of content) {
-    signal.throwIfAborted();
-    yield chunk;
   }
 }
 

@@ -5,7 +5,8 @@
 import { readdir, readFile, stat, statfs } from "node:fs/promises";
 import { join } from "node:path";
 import type { Writable } from "node:stream";
-import { checkedBytes, LocationError, type ParcelFile } from "../location.ts";
+import { LocationError, type ParcelFile } from "../location.ts";
+import { checkedBytes } from "../parcel-bytes.ts";
 import { type Git, GitFailed, writePiece } from "./git-process.ts";
 
 export interface RepositoryAddress {

@@ -5,7 +5,7 @@
  * A crash before the commit leaves a workspace, and a branch that is still at the base. The next attempt knows that branch
  * by what it has saved. A branch with the results is known by the `Batch-Id` in the message of its head.
  */
-import { createHash, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import { BATCH_TRAILER, branchNames, commitMessage } from "../commit-message.ts";
 import {
   assertParcel,
@@ -20,6 +20,7 @@ import {
   partsOf,
 } from "../location.ts";
 import type { LocationPath } from "../location-path.ts";
+import { isContentOf, untilAborted } from "../parcel-bytes.ts";
 import { type OxenAddress, OxenApi, unreachable } from "./oxen-api.ts";
 import { upload } from "./upload.ts";
 
@@ -243,20 +244,10 @@ function idIn(body: unknown, object: string, key: string): string {
   throw new LocationError("unavailable", "the Oxen server answers without the id of a commit");
 }
 
-async function isSame(body: AsyncIterable<Buffer>, file: ParcelFile, signal: AbortSignal) {
-  const hash = createHash("sha256");
-  let bytes = 0;
-  try {
-    for await (const chunk of body) {
-      bytes += chunk.length;
-      if (bytes > file.bytes) return false;
-      hash.update(chunk);
-    }
-  } catch (error) {
+const isSame = (body: AsyncIterable<Buffer>, file: ParcelFile, signal: AbortSignal) =>
+  isContentOf(file, body).catch((error: unknown) => {
     throw unreachable(error, signal);
-  }
-  return bytes === file.bytes && hash.digest("hex") === file.sha256;
-}
+  });
 
 async function* wholeContent(
   body: AsyncIterable<Buffer>,
@@ -264,8 +255,7 @@ async function* wholeContent(
 ): AsyncGenerator<Buffer> {
   let read = 0;
   try {
-    for await (const chunk of body) {
-      signal.throwIfAborted();
+    for await (const chunk of untilAborted(body, signal)) {
       read += chunk.length;
       yield chunk;
     }

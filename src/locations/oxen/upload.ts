@@ -2,9 +2,11 @@
  * Puts a file into a workspace. The server holds what comes in one request in memory, so a large file goes in chunks under
  * its XXH3-128, by which the server knows contents.
  */
+import { buffer } from "node:stream/consumers";
 import { createXXHash128 } from "hash-wasm";
 import { FormData } from "undici";
-import { checkedBytes, type ParcelFile } from "../location.ts";
+import type { ParcelFile } from "../location.ts";
+import { checkedBytes, piecesOf, untilAborted } from "../parcel-bytes.ts";
 import type { OxenApi } from "./oxen-api.ts";
 
 export interface Workspace {
@@ -27,10 +29,8 @@ export async function upload(workspace: Workspace, file: ParcelFile): Promise<vo
 }
 
 async function uploadWhole({ api, id, folder, signal }: Workspace, file: ParcelFile) {
-  const pieces: Buffer[] = [];
-  for await (const piece of checkedBytes(file)) pieces.push(piece);
   const body = new FormData();
-  body.append("file", new Blob([Buffer.concat(pieces)]), file.name);
+  body.append("file", new Blob([await buffer(checkedBytes(file))]), file.name);
   await api.ask({ method: "POST", path: ["workspaces", id, "files", ...folder], body }, signal);
 }
 
@@ -39,7 +39,7 @@ async function uploadInChunks({ api, id, folder, signal }: Workspace, file: Parc
   const hash = await hashOf(file, signal);
   let offset = 0;
   let count = 0;
-  for await (const body of chunksOf(checkedBytes(file))) {
+  for await (const body of piecesOf(file, CHUNK_BYTES)) {
     const query = { offset: `${offset}` };
     await api.ask({ method: "PUT", path: ["versions", hash, "chunks"], query, body }, signal);
     offset += body.length;
@@ -52,30 +52,6 @@ async function uploadInChunks({ api, id, folder, signal }: Workspace, file: Parc
 
 async function hashOf(file: ParcelFile, signal: AbortSignal): Promise<string> {
   const hash = await createXXHash128();
-  for await (const piece of checkedBytes(file)) {
-    signal.throwIfAborted();
-    hash.update(piece);
-  }
+  for await (const piece of untilAborted(checkedBytes(file), signal)) hash.update(piece);
   return hash.digest("hex");
-}
-
-async function* chunksOf(content: AsyncIterable<Buffer>) {
-  let gathered: Buffer[] = [];
-  let bytes = 0;
-  let isEmpty = true;
-  for await (const piece of content) {
-    for (let at = 0; at < piece.length; ) {
-      const part = piece.subarray(at, at + CHUNK_BYTES - bytes);
-      gathered.push(part);
-      bytes += part.length;
-      at += part.length;
-      if (bytes < CHUNK_BYTES) continue;
-      yield Buffer.concat(gathered);
-      isEmpty = false;
-      gathered = [];
-      bytes = 0;
-    }
-  }
-  // A file without a byte has one chunk, too.
-  if (bytes > 0 || isEmpty) yield Buffer.concat(gathered);
 }

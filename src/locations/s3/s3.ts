@@ -8,7 +8,6 @@
  * Two locations may be one place, so two deliveries of a batch may write there at a time. An object also carries the delivery
  * that has made it, and no other one removes it.
  */
-import { createHash } from "node:crypto";
 import { DeleteObjectCommand, HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
 import {
   encryptionOf,
@@ -33,6 +32,7 @@ import {
   partsOf,
 } from "../location.ts";
 import type { LocationPath } from "../location-path.ts";
+import { isContentOf, untilAborted } from "../parcel-bytes.ts";
 import { watched } from "../watched-file.ts";
 import { boundAnswers } from "./bounded-answers.ts";
 import { parseSaved, S3Progress } from "./progress.ts";
@@ -199,19 +199,12 @@ export class S3Location implements Location {
     });
   }
 
-  async #isSame(target: Target, file: ParcelFile, signal: AbortSignal): Promise<boolean> {
+  #isSame(target: Target, file: ParcelFile, signal: AbortSignal): Promise<boolean> {
     const { Bucket: bucket, Key: key } = target.object;
-    const hash = createHash("sha256");
-    let bytes = 0;
     const { clock } = this.#options;
     const object = { client: this.#client, bucket, path: key, key: file.name, signal, clock };
-    for await (const chunk of readObject(object, { start: 0, end: Number.POSITIVE_INFINITY })) {
-      signal.throwIfAborted();
-      hash.update(chunk);
-      bytes += chunk.length;
-      if (bytes > file.bytes) return false;
-    }
-    return bytes === file.bytes && hash.digest("hex") === file.sha256;
+    const content = readObject(object, { start: 0, end: Number.POSITIVE_INFINITY });
+    return isContentOf(file, untilAborted(content, signal));
   }
 
   #target(
@@ -266,10 +259,7 @@ async function* translated(
   { what, signal }: { readonly what: string; readonly signal: AbortSignal },
 ): AsyncGenerator<Buffer> {
   try {
-    for await (const chunk of content) {
-      signal.throwIfAborted();
-      yield chunk;
-    }
+    yield* untilAborted(content, signal);
   } catch (error) {
     throw s3Error(error, what, signal);
   }

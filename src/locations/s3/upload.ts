@@ -6,6 +6,7 @@
  * sends the parts that the server does not have, or has with other bytes.
  */
 import { createHash } from "node:crypto";
+import { buffer } from "node:stream/consumers";
 import {
   AbortMultipartUploadCommand,
   type CompletedPart,
@@ -19,7 +20,8 @@ import {
   UploadPartCommand,
 } from "@aws-sdk/client-s3";
 import { isNoSuchUpload } from "../../blobs/s3-client.ts";
-import { checkedBytes, type ParcelFile } from "../location.ts";
+import type { ParcelFile } from "../location.ts";
+import { checkedBytes, piecesOf } from "../parcel-bytes.ts";
 import type { S3Progress, SavedUpload } from "./progress.ts";
 import type { S3Sender } from "./sender.ts";
 
@@ -54,9 +56,7 @@ export const partBytesFor = (bytes: number) =>
   Math.max(MIN_PART_BYTES, Math.ceil(bytes / MAX_PARTS / MIB) * MIB);
 
 export async function putWhole(target: Target, file: ParcelFile): Promise<Uploaded> {
-  const pieces: Buffer[] = [];
-  for await (const piece of checkedBytes(file)) pieces.push(piece);
-  const Body = Buffer.concat(pieces);
+  const Body = await buffer(checkedBytes(file));
   const checksum = Buffer.from(file.sha256, "hex").toString("base64");
   const check = target.sendsChecksums ? { ChecksumSHA256: checksum } : md5Of(Body);
   const command = new PutObjectCommand({ ...target.object, ...check, Body });
@@ -75,7 +75,7 @@ export async function putInParts(
   let sending: Promise<void> = Promise.resolve();
   try {
     let number = 0;
-    for await (const bytes of piecesOf(checkedBytes(file), partBytesFor(file.bytes))) {
+    for await (const bytes of piecesOf(file, partBytesFor(file.bytes))) {
       await sending;
       sending = upload.put(++number, bytes);
       // The next `await` reports it.
@@ -223,22 +223,4 @@ export async function abortUnsaved(
     if (Key !== key || uploadId === undefined) continue;
     await abortUpload(sender, { bucket, key, uploadId }).catch(() => {});
   }
-}
-
-/** Yields the content in pieces of this size; the last one may be smaller. */
-async function* piecesOf(content: AsyncIterable<Buffer>, partBytes: number) {
-  let part = Buffer.allocUnsafe(partBytes);
-  let filled = 0;
-  for await (const chunk of content) {
-    for (let at = 0; at < chunk.length; ) {
-      const copied = chunk.copy(part, filled, at);
-      at += copied;
-      filled += copied;
-      if (filled < partBytes) continue;
-      yield part;
-      part = Buffer.allocUnsafe(partBytes);
-      filled = 0;
-    }
-  }
-  if (filled > 0) yield part.subarray(0, filled);
 }
