@@ -37,7 +37,8 @@ export function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType): strin
   }
   const isMissing = issue.code === "invalid_type" || issue.code === "invalid_value";
   if (isMissing && issue.input === undefined) {
-    return [`${pathText(issue.path)}: required`];
+    const values = issue.code === "invalid_value" ? `, one of ${issue.values.join(", ")}` : "";
+    return [`${pathText(issue.path)}: required${values}`];
   }
   const message = issue.code === "invalid_type" ? typeProblem(issue, schema) : null;
   return [`${pathText(issue.path)}: ${message ?? issue.message}`];

@@ -53,15 +53,15 @@ function keyTable(
     return html`<div id="keys" class="empty"><h2>No keys were made at run time</h2><p>Keys of the configuration file are not listed.</p></div>`;
   }
   return html`<section id="keys"><div class="scroll" tabindex="0" role="region" aria-label="Keys"><table>
-<thead><tr><th scope="col">Key</th><th scope="col">Project</th><th scope="col">May</th><th scope="col" class="middle">Last used</th><th scope="col" class="middle">Ends</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
+<thead><tr><th scope="col">Key</th><th scope="col" class="middle">Project</th><th scope="col">May</th><th scope="col" class="middle">Last used</th><th scope="col" class="middle">Ends</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
 <tbody>${data.map(keyRow)}</tbody>
 </table></div><nav class="pages" aria-label="Pages of the list">${after === null ? "" : html`<a href="keys">Newest</a>`}${hasMore ? html`<a href="keys?after=${lastId}" rel="next">Older</a>` : ""}</nav></section>`;
 }
 
 /** The id keeps the button of a key with its key where others come and go. */
 const keyRow = (key: KeyObject): Html => html`<tr id="key-${key.id}">
-<th scope="row"><span class="name">${untrusted(key.name, 64)}</span><span class="dim under id">${key.id.slice(0, 12)}…</span></th>
-<td>${untrusted(key.project, 64)}</td>
+<th scope="row"><span class="name">${untrusted(key.name, 64)}</span><span class="dim under id">${key.id.slice(0, 12)}…</span><span class="dim under narrow">${untrusted(key.project, 64)}</span></th>
+<td class="middle">${untrusted(key.project, 64)}</td>
 <td>${key.scopes.join(", ")}</td>
 <td class="middle">${key.last_used_at === null ? html`<span class="dim">never</span>` : time(key.last_used_at, "relative")}</td>
 <td class="middle">${key.expires_at === null ? html`<span class="dim">never</span>` : time(key.expires_at, "relative")}</td>

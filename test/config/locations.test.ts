@@ -20,7 +20,7 @@ test("a location needs its name, kind, access and place", () => {
   expect(problemsOf([{ ...FOLDER, projects: ["search"] }])).toEqual([]);
   expect(problemsOf([{ kind: "folder" }])).toEqual([
     "locations[0].name: required",
-    "locations[0].access: required",
+    "locations[0].access: required, one of read, write, read-write",
     "locations[0].path: required",
   ]);
 });

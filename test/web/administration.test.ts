@@ -83,15 +83,19 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     const page = await signedIn(OPERATOR, "/keys");
     const scopes = ["read", "write", "interactive", "admin"];
     const headers = { authorization: `Bearer ${OPERATOR}` };
-    const body = JSON.stringify({ name: "everything", project: "team-search", scopes });
+    const body = JSON.stringify({ name: "everything", project: "search_evals", scopes });
     await fetch(`${service.url}/v1/admin/keys`, { method: "POST", headers, body });
     await page.setViewportSize({ width: 360, height: 720 });
-    const revoke = page
-      .locator("tr", { hasText: "everything" })
-      .getByRole("button", { name: "Revoke" });
+    const row = page.locator("tr", { hasText: "everything" });
+    const revoke = row.getByRole("button", { name: "Revoke" });
     await revoke.waitFor();
     const { x = 0, width = 0 } = (await revoke.boundingBox()) ?? {};
     expect(x + width).toBeLessThanOrEqual(360);
+    // Within a column of its own, the name of a project would be broken after every five letters.
+    const [project] = await row.getByText("search_evals").filter({ visible: true }).all();
+    const { height = 0 } = (await project?.boundingBox()) ?? {};
+    expect(height).toBeGreaterThan(0);
+    expect(height).toBeLessThan(30);
   });
 
   /** Shows the page, or another tab. */
