@@ -148,6 +148,12 @@ describe.skipIf(!hasChromium())("an upload", () => {
     for (let n = 0; n < MAX_FILES; n++) await service.upload([chatLine("a", "b")]);
     await choose(await written("refused.jsonl"));
     await page.locator(".note.bad").getByText("files").waitFor();
-    expect(await page.locator(".upload-text").textContent()).not.toContain("Trying again");
+    const state = page.locator(".upload-state");
+    const said = (await state.textContent()) ?? "";
+    expect(said).toContain("files");
+    expect(said).not.toContain("Trying again");
+    // All bytes have gone out, and a full bar would look like success.
+    expect(await state.locator("progress").isVisible()).toBe(false);
+    expect(said).not.toContain("100%");
   });
 });

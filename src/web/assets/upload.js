@@ -273,18 +273,28 @@ export async function uploadIn(form, file) {
   const text = /** @type {HTMLElement} */ (form.querySelector(".upload-text"));
   const shareText = /** @type {HTMLElement} */ (form.querySelector(".upload-share"));
   state.hidden = false;
+  bar.hidden = false;
   text.textContent = "Sending the file.";
   const answer = await upload(file, (sentBytes, note) => {
     const share = file.size === 0 ? 1 : Math.min(1, sentBytes / file.size);
     bar.value = share;
-    shareText.textContent = `${Math.floor(share * 100)}% of ${(file.size / 1e6).toFixed(1)} MB`;
+    shareText.textContent = `${Math.floor(share * 100)}% of ${sizeOf(file)}`;
     const said = note ?? "Sending the file.";
     if (text.textContent !== said) text.textContent = said;
   });
   state.hidden = answer.ok;
-  if (!answer.ok) text.textContent = answer.message;
+  if (!answer.ok) {
+    // A full bar would look like success.
+    bar.hidden = true;
+    shareText.textContent = "";
+    text.textContent = answer.message;
+  }
   return answer;
 }
+
+/** @param {File} file */
+const sizeOf = ({ size }) =>
+  size < 1e6 ? `${Math.ceil(size / 1e3)} kB` : `${(size / 1e6).toFixed(1)} MB`;
 
 /**
  * Lets people drop a file anywhere on a place, and marks it meanwhile.
