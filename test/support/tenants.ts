@@ -84,7 +84,7 @@ export const fileForm = (purpose: string, content: string, name = `${SECRET}.jso
   return form;
 };
 
-export const partForm = (content: string): FormData => {
+const partForm = (content: string): FormData => {
   const form = new FormData();
   form.set("data", new Blob([content]), "part");
   return form;
