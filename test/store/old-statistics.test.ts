@@ -1,16 +1,19 @@
-/** Statements on tables of which PostgreSQL believes that they are empty, as they were when it last looked. */
+/** Statements on tables of which PostgreSQL knows nothing, or believes that they are empty, as they were when it last looked. */
 import { describe, expect, test } from "vitest";
+import { NO_SPENDING } from "../../src/batch/spending.ts";
+import type { ChunkLease } from "../../src/store/leases.ts";
 import { DEFAULT_RULES } from "../../src/store/projects.ts";
 import type { Store } from "../../src/store/store.ts";
 import { openCountedStore, startCountingPostgres } from "../support/counted-statements.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { aSegment, claimBy, startBatch } from "../support/store-builders.ts";
 
 const postgres = forAllTests(await startCountingPostgres("statements with old statistics"));
 
 const ROWS = 2_000;
 const PROJECT = "gone";
-const insert = (table: string, columns: string, values: string) =>
-  `insert into ${table} (${columns}) select ${values} from generate_series(1, ${ROWS}) as n`;
+const insert = (table: string, columns: string, values: string, count = ROWS) =>
+  `insert into ${table} (${columns}) select ${values} from generate_series(1, ${count}) as n`;
 
 const FILE_COLUMNS = "id, project, purpose, filename, bytes, sha256, blob_key, created_at_ms";
 const FILE = `'file-' || n, '${PROJECT}', 'batch', 'f', 1, '', 'files/' || n, 1`;
@@ -123,3 +126,45 @@ describe.skipIf(postgres === null)("where PostgreSQL knows of no row of a table"
     },
   );
 });
+
+const MANY = 20_000;
+const QUOTAS = { tokensPerDay: 1_000_000, costPerMonth: null };
+const NOTHING = { inFlight: NO_SPENDING, needed: NO_SPENDING, wanted: NO_SPENDING };
+
+test.skipIf(postgres === null)(
+  "before PostgreSQL has looked at any table, the steps of a chunk read none of the open batches of others",
+  async () => {
+    await using counted = await openCountedStore(postgres!);
+    const { store, query } = counted;
+    await query("alter table batches set (autovacuum_enabled = false)");
+    await query("alter table chunks set (autovacuum_enabled = false)");
+    const columns =
+      "id, project, endpoint, input_file_id, status, created_at_ms, expires_at_ms, in_progress_at_ms, paused_at_ms, pause_reason";
+    const values = `'batch_' || n, 'other', '/v1/chat/completions', 'file-x', 'in_progress', 1, 9e15, 1, 1, 'requested'`;
+    await query(insert("batches", columns, values, MANY));
+    const ofChunks = "batch_id, number, model, line_count, extents";
+    await query(insert("chunks", ofChunks, `'batch_' || n, 0, 'llama', 1, '[]'`, MANY));
+    const { batch } = await startBatch(store, ["llama"]);
+    const { id: batchId, project } = batch;
+    const wanted = [{ batchId, model: "llama", count: 1 }];
+    let lease: ChunkLease | undefined;
+    const reservation = { project, quotas: QUOTAS, ...NOTHING };
+    const steps = [
+      async () => {
+        const [claimed] = await store.claimChunks({ ...claimBy("worker"), wanted });
+        lease = claimed!.lease;
+      },
+      async () => {
+        const { kind } = await store.reserveIfLeased(lease!, reservation);
+        expect(kind).toBe("granted");
+      },
+      async () => expect(await store.closeChunkIfLeased(lease!, aSegment())).toBe(true),
+      async () => expect(await store.closeUnheldChunks()).toBe(0),
+    ];
+    for (const step of steps) {
+      const { pages } = await counted.countOf(step);
+      expect([String(step), pages < 200]).toEqual([String(step), true]);
+    }
+    expect((await store.findBatch({ project, id: batchId }))?.status).toBe("finalizing");
+  },
+);

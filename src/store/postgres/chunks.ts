@@ -13,10 +13,11 @@ import type { Claim } from "../claim.ts";
 import type { ChunkLease } from "../leases.ts";
 import { batchFromRow, chunkFromRow, segmentFromRow } from "../rows.ts";
 import {
-  claimableChunks,
+  batchOf,
   hasStarted,
   isOpenChunk,
   isSampling,
+  isSelected,
   maySend,
   statusIn,
 } from "./conditions.ts";
@@ -153,13 +154,13 @@ const firstFree = (wanted: readonly WantedChunks[], now: SQL): SQL => sql`
       "bigint",
     )}
   ) as wanted(batch_id, model, chunk_count)
-  join (select *, ${claimableChunks} as claimable_chunks from batches) as batches
-    on batches.id = wanted.batch_id and ${maySend} and ${hasStarted} and expires_at_ms > ${now}
+  cross join ${batchOf(sql`wanted.batch_id`)}
   cross join lateral (
     select sequence from chunks
     where batch_id = wanted.batch_id and model = wanted.model and ${isOpenChunk} and ${isFree(now)}
       and number < batches.claimable_chunks
-    order by number limit wanted.chunk_count for update skip locked) as free`;
+    order by number limit wanted.chunk_count for update skip locked) as free
+  where ${maySend} and ${hasStarted} and expires_at_ms > ${now}`;
 
 function claimFirst(db: Db, claim: Bid & { readonly wanted: readonly WantedChunks[] }) {
   const { wanted, now } = claim;
@@ -167,8 +168,7 @@ function claimFirst(db: Db, claim: Bid & { readonly wanted: readonly WantedChunk
     db
       .update(chunks)
       .set(claimedBy(claim))
-      // The array makes PostgreSQL find the chunks once, before it reads any by their numbers.
-      .where(sql`sequence = any(array(${firstFree(wanted, now)}))`)
+      .where(isSelected(firstFree(wanted, now)))
       .returning(),
   );
   const { batchId: ofBatch, number, model, lineCount, extents } = claimed;
@@ -245,13 +245,10 @@ async function finalizeBatchIfDone(db: Db, batchId: BatchId, now: SQL): Promise<
     .update(batches)
     .set(afterLastChunk(now))
     .where(
-      and(
-        eq(batches.id, batchId),
-        statusIn(...statusesBefore("finalizing")),
-        sql`stop_reason is null`,
-        sql`not exists (
+      isSelected(sql`
+        select sequence from ${batchOf(sql`${batchId}`)}
+        where ${statusIn(...statusesBefore("finalizing"))} and stop_reason is null and not exists (
           select 1 from chunks
-          where batch_id = ${batchId} and ${isOpenChunk} and number < ${claimableChunks})`,
-      ),
+          where batch_id = ${batchId} and ${isOpenChunk} and number < batches.claimable_chunks)`),
     );
 }

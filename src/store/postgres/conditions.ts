@@ -1,5 +1,6 @@
 /** Conditions that PostgreSQL says in its own words. */
 import {
+  claimableChunks,
   isDeleted,
   isFinalBatch,
   isOpenBatch,
@@ -33,3 +34,10 @@ export const doneLinesWithinTotal = sql`least(completed_count, failed_count) >= 
  * know few rows of a table, PostgreSQL selects anew for each row, so 20,000 rows take minutes, and `limit` limits nothing.
  */
 export const isSelected = (selected: SQL): SQL => sql`sequence = any(array(${selected}))`;
+
+/**
+ * The batch of an id, as the table `batches`. The offset keeps other conditions out of the lookup. Without statistics, PostgreSQL
+ * would read all open batches for them.
+ */
+export const batchOf = (id: SQL): SQL =>
+  sql`lateral (select *, ${claimableChunks} as claimable_chunks from batches where id = ${id} offset 0) as batches`;

@@ -22,6 +22,7 @@ import {
   type SpendingStore,
 } from "../spending.ts";
 import {
+  batchOf,
   isPausedByQuota,
   isReservationInForce,
   isReserved,
@@ -115,9 +116,9 @@ export async function assertMayCreate(
 
 async function findHeld(db: Db, lease: ChunkLease) {
   const [found] = await db
-    .select({ budget: batches.budget })
+    .select({ budget: sql<Decimal | null>`batches.budget` })
     .from(chunks)
-    .innerJoin(batches, and(eq(batches.id, chunks.batchId), maySend))
+    .innerJoin(batchOf(sql`${chunks.batchId}`), maySend)
     .where(isHeldChunk(lease));
   return found ?? null;
 }

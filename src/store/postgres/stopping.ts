@@ -41,7 +41,7 @@ export class PostgresStopping {
   /** One statement, because it runs every few seconds and mostly finds nothing. */
   async stopExpiredBatches(): Promise<BatchId[]> {
     const now = this.#db.now();
-    const isExpired = sql`batch_id in (select id from expired)`;
+    const isExpired = sql`batch_id = any(array(select id from expired))`;
     const rows = await this.#db.change((db) => {
       const expired = db.$with("expired").as(
         db
@@ -65,7 +65,7 @@ export class PostgresStopping {
 
   async closeUnheldChunks(): Promise<number> {
     const now = this.#db.now();
-    const isAbandoned = sql`batch_id in (select id from batches where ${isEnding})`;
+    const isAbandoned = sql`batch_id = any(array(select id from batches where ${isEnding}))`;
     let closedCount = 0;
     for (;;) {
       const page = await this.#db.change((db) => closePage(db, isAbandoned, now));
