@@ -11,6 +11,7 @@ export type DeliveryId = Id<"delivery">;
 /** A bucket that the client named, without its credentials. */
 export interface ClientBucket {
   readonly bucket: string;
+  /** It is empty, or a path that ends in `/`. */
   readonly prefix: string;
   readonly region: string;
   /** The address of the server; null for the one of AWS in this region. */

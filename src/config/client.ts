@@ -94,11 +94,8 @@ function keyFor(
   if (url.origin === OPENAI_ORIGIN)
     return { apiKey: env[OPENAI_KEY]?.trim() || null, keyVariable: OPENAI_KEY };
   const isNamed = url.origin === URL.parse(env["OPENAI_BASE_URL"] ?? "")?.origin;
-  const candidates: readonly KeyVariable[] = !isNamed
-    ? [own]
-    : own === OPENAI_KEY
-      ? [own, "BATCHD_API_KEY"]
-      : [own, OPENAI_KEY];
+  const other = own === OPENAI_KEY ? "BATCHD_API_KEY" : OPENAI_KEY;
+  const candidates: readonly KeyVariable[] = isNamed ? [own, other] : [own];
   const keyVariable = candidates.find((name) => env[name]) ?? own;
   return { apiKey: env[keyVariable]?.trim() || null, keyVariable };
 }

@@ -1,7 +1,7 @@
 /** The schema of `locations`: places outside of batchd where input comes from and results go. */
 import { sep } from "node:path";
 import { z } from "zod";
-import { STORAGE, type StorageConfig } from "./storage.ts";
+import { objectPrefix, STORAGE, type StorageConfig } from "./storage.ts";
 import { bytes, httpUrl, name, seconds, secret } from "./values.ts";
 
 const ACCESS = ["read", "write", "read-write"] as const;
@@ -48,8 +48,6 @@ function hasNoPassword(repository: string): boolean {
   return url.password === "" && (isSsh || url.username === "");
 }
 
-const PREFIX = /^(?:[A-Za-z0-9_-][A-Za-z0-9._-]*\/)*$/;
-
 const S3Entry = z
   .strictObject({
     ...commonKeys("s3"),
@@ -57,18 +55,11 @@ const S3Entry = z
       description: "The bucket. batchd does not create it.",
       example: "my-results",
     }),
-    prefix: z
-      .string()
-      .regex(
-        PREFIX,
-        "expected a path of letters, digits, '.', '_' and '-' that ends in '/', or nothing",
-      )
-      .default("")
-      .meta({
-        description: "What the name of every object begins with.",
-        left_out: "nothing",
-        example: "runs/",
-      }),
+    prefix: objectPrefix.default("").meta({
+      description: "What the name of every object begins with.",
+      left_out: "nothing",
+      example: "runs/",
+    }),
     ...S3_KEYS,
     checksums: z
       .boolean()

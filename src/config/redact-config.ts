@@ -3,19 +3,9 @@
  * that. Every text that the operator chose freely counts as a secret, unless it is known to be none.
  */
 import type { Config } from "./schema.ts";
+import { SECRET_KEYS } from "./secrets.ts";
 
 const REDACTED = "…";
-/** The keys whose values are secrets. */
-const SECRET_KEYS = new Set([
-  "key",
-  "api_key",
-  "secret",
-  "secret_access_key",
-  "session_token",
-  "password",
-  "token",
-  "credentials_key",
-]);
 /** The mappings that may hold a secret under any name. */
 const FREE_MAPPINGS = new Set(["headers", "extra_body", "defaults"]);
 

@@ -7,6 +7,17 @@ import type { LocationConfig } from "./locations.ts";
 import type { Config } from "./schema.ts";
 import type { UpstreamConfig } from "./upstreams.ts";
 
+/** The keys whose values are secrets. */
+export const SECRET_KEYS = new Set([
+  "key",
+  "api_key",
+  "secret",
+  "secret_access_key",
+  "session_token",
+  "password",
+  "token",
+  "credentials_key",
+]);
 const SECRET_NAME = /key|token|secret|sig|pass|auth|cookie|credential/i;
 /** Matches values that are common in texts: dates, versions, media types, addresses. */
 const PLAIN_VALUE = /^(?:\d{4}-\d{2}-\d{2}.*|[\w.+*-]+\/[\w.+*;=, -]+|https?:\/\/[^@]*|v?[\d.]+)$/i;
@@ -28,12 +39,9 @@ export function upstreamSecrets(config: UpstreamConfig): string[] {
   ]);
 }
 
-/** The keys of a location whose values are secrets. */
-const LOCATION_SECRETS = ["secret_access_key", "session_token", "password", "token"];
-
 export function locationSecrets(config: LocationConfig): string[] {
   const secrets = Object.entries(config).flatMap(([key, value]) =>
-    LOCATION_SECRETS.includes(key) && typeof value === "string" ? [value] : [],
+    SECRET_KEYS.has(key) && typeof value === "string" ? [value] : [],
   );
   if (config.kind !== "git" || config.password === undefined) return secrets;
   return [...secrets, basicPair(`${config.username}`, config.password)];

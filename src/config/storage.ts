@@ -11,7 +11,13 @@ const MIN_PART_BYTES = 5 * MIB;
 const MAX_PART_BYTES = 256 * MIB;
 const MAX_PARTS = 10_000;
 
-const PREFIX = /^(?:[A-Za-z0-9_-][A-Za-z0-9._-]*\/)*$/;
+/** What the names of objects begin with. */
+export const objectPrefix = z
+  .string()
+  .regex(
+    /^(?:[A-Za-z0-9_-][A-Za-z0-9._-]*\/)*$/,
+    "expected a path of letters, digits, '.', '_' and '-' that ends in '/', or nothing",
+  );
 
 /** The mapping is flat, so that the page of the configuration can list each key once. */
 export const STORAGE = z.strictObject({
@@ -26,12 +32,7 @@ export const STORAGE = z.strictObject({
     left_out: "required with `s3`",
     example: "my-batches",
   }),
-  prefix: z
-    .string()
-    .regex(
-      PREFIX,
-      "expected a path of letters, digits, '.', '_' and '-' that ends in '/', or nothing",
-    )
+  prefix: objectPrefix
     .default("batchd/")
     .describe(
       "What every object's name begins with. Each deployment needs a prefix of its own: batchd deletes what it does not know.",
@@ -105,6 +106,38 @@ export const STORAGE = z.strictObject({
 });
 
 export type StorageConfig = z.infer<typeof STORAGE>;
+
+type BucketKeys = Pick<
+  StorageConfig,
+  | "region"
+  | "endpoint"
+  | "force_path_style"
+  | "access_key_id"
+  | "secret_access_key"
+  | "session_token"
+  | "server_side_encryption"
+  | "kms_key_id"
+  | "checksums"
+  | "timeout_seconds"
+>;
+
+/** Returns the options of a client of the bucket, apart from its name and prefix. */
+export function bucketOptions(keys: BucketKeys) {
+  const { access_key_id: accessKeyId, secret_access_key: secretAccessKey } = keys;
+  const { server_side_encryption: algorithm, kms_key_id: kmsKeyId } = keys;
+  const hasKey = accessKeyId !== undefined && secretAccessKey !== undefined;
+  return {
+    region: keys.region,
+    endpoint: keys.endpoint,
+    forcePathStyle: keys.force_path_style,
+    credentials: hasKey
+      ? { accessKeyId, secretAccessKey, sessionToken: keys.session_token }
+      : undefined,
+    encryption: algorithm === undefined ? undefined : { algorithm, kmsKeyId },
+    sendsChecksums: keys.checksums,
+    timeoutMs: keys.timeout_seconds * 1_000,
+  };
+}
 
 /** The keys that a folder has no use for, and that are not set by default. */
 const S3_ONLY = [

@@ -3,6 +3,7 @@
  * used, because some bring large libraries with them.
  */
 import { createHash } from "node:crypto";
+import type { BucketCredentials, ClientBucket } from "../batch/delivery.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { LocationConfig } from "../config/locations.ts";
 import { locationSecrets } from "../config/secrets.ts";
@@ -23,7 +24,7 @@ import {
   type Parcel,
 } from "./location.ts";
 import type { LocationPath } from "./location-path.ts";
-import type { AddressCheck, ClientBucket } from "./s3/open.ts";
+import type { AddressCheck } from "./s3/open.ts";
 
 /** What adapters need of the process. */
 export type LocationsDeps = GitSurroundings;
@@ -91,7 +92,7 @@ export class Locations {
   }
 
   /** Returns the bucket of a client, which names it and brings its credentials. Addresses pass the check. */
-  ofClient(bucket: ClientBucket, check: AddressCheck): NamedLocation {
+  ofClient(bucket: ClientBucket & BucketCredentials, check: AddressCheck): NamedLocation {
     const { accessKeyId, secretAccessKey, sessionToken } = bucket;
     const redactor = new Redactor([
       accessKeyId,

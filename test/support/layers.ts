@@ -172,8 +172,14 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["config/locations.ts"],
   },
   "locations/s3/": {
-    may: [...LOCATION, "blobs/s3-client.ts", "blobs/s3-reading.ts", "clock.ts"],
-    mayKnow: ["config/locations.ts"],
+    may: [
+      ...LOCATION,
+      "blobs/s3-client.ts",
+      "blobs/s3-reading.ts",
+      "clock.ts",
+      "config/storage.ts",
+    ],
+    mayKnow: ["batch/", "config/locations.ts"],
   },
   "locations/folder/": {
     may: [
@@ -248,7 +254,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["api/", "store/keys.ts", "telemetry/"],
   },
   "runtime/storage/": {
-    may: ["blobs/", "store/", "clock.ts"],
+    may: ["blobs/", "store/", "clock.ts", "config/storage.ts"],
     mayKnow: ["closers.ts", "config/"],
   },
   "moving/": { may: [STORE, BLOBS], mayKnow: ["clock.ts"] },

@@ -1,50 +1,21 @@
 /** Opens buckets: those of the configuration, and those that a client names with credentials of its own. */
 import type { LookupFunction } from "node:net";
+import type { BucketCredentials, ClientBucket } from "../../batch/delivery.ts";
 import type { Clock } from "../../clock.ts";
 import type { LocationConfig } from "../../config/locations.ts";
+import { bucketOptions } from "../../config/storage.ts";
 import { type Location, LocationError } from "../location.ts";
 import { S3Location } from "./s3.ts";
 
 type S3Config = Extract<LocationConfig, { kind: "s3" }>;
 
-export function openS3Location(
+export const openS3Location = (
   config: S3Config,
   clock: Pick<Clock, "after" | "elapsedMs">,
-): Location {
-  const { name, bucket, prefix, region, endpoint, force_path_style: forcePathStyle } = config;
-  const { access_key_id: accessKeyId, secret_access_key: secretAccessKey } = config;
-  const { server_side_encryption: algorithm, kms_key_id: kmsKeyId } = config;
-  const hasKey = accessKeyId !== undefined && secretAccessKey !== undefined;
-  return new S3Location({
-    name,
-    bucket,
-    prefix,
-    region,
-    endpoint,
-    forcePathStyle,
-    clock,
-    credentials: hasKey
-      ? { accessKeyId, secretAccessKey, sessionToken: config.session_token }
-      : undefined,
-    encryption: algorithm === undefined ? undefined : { algorithm, kmsKeyId },
-    sendsChecksums: config.checksums,
-    timeoutMs: config.timeout_seconds * 1_000,
-  });
-}
-
-/** A bucket that a client names. It never gets the credentials of the server. */
-export interface ClientBucket {
-  readonly bucket: string;
-  /** It is empty, or a path that ends in `/`. */
-  readonly prefix: string;
-  readonly region: string;
-  /** It is null for AWS. */
-  readonly endpoint: string | null;
-  readonly forcePathStyle: boolean;
-  readonly accessKeyId: string;
-  readonly secretAccessKey: string;
-  readonly sessionToken: string | null;
-}
+): Location => {
+  const { name, bucket, prefix } = config;
+  return new S3Location({ name, bucket, prefix, clock, ...bucketOptions(config) });
+};
 
 /** Decides which addresses a client may name. */
 export interface AddressCheck {
@@ -57,9 +28,12 @@ export interface AddressCheck {
 const REGION = /^[a-z]{2}[a-z0-9-]{0,30}$/;
 const CLIENT_TIMEOUT_MS = 30_000;
 
-/** Throws a {@link LocationError} for an address that the client may not name. */
+/**
+ * Opens a bucket that a client names. It never gets the credentials of the server. Throws a {@link LocationError} for an
+ * address that the client may not name.
+ */
 export function openClientBucket(
-  client: ClientBucket,
+  client: ClientBucket & BucketCredentials,
   {
     check,
     clock,

@@ -7,7 +7,7 @@ import { type Blobs, BlobsUnavailable } from "../../blobs/blobs.ts";
 import { openDiskBlobs, wasOpened } from "../../blobs/disk.ts";
 import { hasFiles } from "../../blobs/file-system.ts";
 import type { OnS3Request, S3Options } from "../../blobs/s3-client.ts";
-import type { StorageConfig } from "../../config/storage.ts";
+import { bucketOptions, type StorageConfig } from "../../config/storage.ts";
 import { BLOBS } from "./data-folder.ts";
 import { type DatabaseDeps, FOLDER_PLACE } from "./database.ts";
 
@@ -90,23 +90,9 @@ export const cannotUse = ({ path }: BlobPlace, cause: unknown) =>
   `cannot use ${path}: ${(cause as Error).message}`;
 
 function s3Options(storage: StorageConfig): S3Options {
-  const { bucket = "", prefix, region, endpoint, force_path_style: forcePathStyle } = storage;
-  const { access_key_id: accessKeyId, secret_access_key: secretAccessKey } = storage;
-  const { server_side_encryption: algorithm, kms_key_id: kmsKeyId } = storage;
-  const hasKey = accessKeyId !== undefined && secretAccessKey !== undefined;
-  return {
-    bucket,
-    prefix,
-    region,
-    endpoint,
-    forcePathStyle,
-    credentials: hasKey
-      ? { accessKeyId, secretAccessKey, sessionToken: storage.session_token }
-      : undefined,
-    encryption: algorithm === undefined ? undefined : { algorithm, kmsKeyId },
-    sendsChecksums: storage.checksums,
-    partBytes: storage.part_bytes,
-    timeoutMs: storage.timeout_seconds * 1000,
-    linkSeconds: storage.presigned_downloads ? Math.ceil(storage.presigned_seconds) : undefined,
-  };
+  const { bucket = "", prefix, part_bytes: partBytes } = storage;
+  const linkSeconds = storage.presigned_downloads
+    ? Math.ceil(storage.presigned_seconds)
+    : undefined;
+  return { bucket, prefix, partBytes, linkSeconds, ...bucketOptions(storage) };
 }
