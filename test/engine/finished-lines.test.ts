@@ -1,4 +1,3 @@
-import { setTimeout as delay } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { blobsAround } from "../support/gated-blobs.ts";
 import { HeldRead } from "../support/held-read.ts";
@@ -18,6 +17,16 @@ async function read({ url }: TestService, id: string, path: string, init: Reques
   const lines = text.split("\n").slice(0, -1);
   const rows = response.ok ? lines.map((line) => JSON.parse(line) as Row) : [];
   return { status: response.status, headers: response.headers, text, rows };
+}
+
+const WAIT_SECONDS = 60;
+
+/** Resolves once as many readers wait as there may be. */
+async function waitInAllPlaces(service: TestService, id: string, init: RequestInit = {}) {
+  const path = `output?wait=${WAIT_SECONDS}`;
+  const readers = Array.from({ length: 8 }, () => read(service, id, path, init).catch(() => null));
+  await expect.poll(async () => (await read(service, id, "errors")).status).toBe(429);
+  return { over: Promise.all(readers) };
 }
 
 const numbersOf = (rows: readonly Row[]) => rows.map(({ x_batchd }) => x_batchd.line);
@@ -193,10 +202,11 @@ describe("a reader that waits", () => {
     upstream.hold();
     const { id } = await service.submit(chatLines(1));
     await upstream.reached(1);
-    const waiting = read(service, id, "output?wait=60").catch(() => null);
-    await delay(50);
+    const waiting = await waitInAllPlaces(service, id);
+    const startedAtMs = performance.now();
     await service.close();
-    await waiting;
+    await waiting.over;
+    expect(performance.now() - startedAtMs).toBeLessThan(WAIT_SECONDS * 500);
   });
 
   test("has a place of a few, which its client gives back when it leaves", async () => {
@@ -206,15 +216,11 @@ describe("a reader that waits", () => {
     const { id } = await service.submit(chatLines(1));
     await upstream.reached(1);
     const leave = new AbortController();
-    const { signal } = leave;
-    const waiting = Array.from({ length: 8 }, () =>
-      read(service, id, "output?wait=60", { signal }).catch(() => null),
-    );
-    await expect.poll(async () => (await read(service, id, "errors")).status).toBe(429);
+    const waiting = await waitInAllPlaces(service, id, { signal: leave.signal });
     const refused = await read(service, id, "errors");
     expect(refused.headers.get("retry-after")).toBe("1");
     leave.abort();
-    await Promise.all(waiting);
+    await waiting.over;
     await expect.poll(async () => (await read(service, id, "errors")).status).toBe(200);
     upstream.release();
   });
