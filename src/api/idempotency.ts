@@ -10,6 +10,7 @@
 import { createHash, randomUUID } from "node:crypto";
 import { type Clock, sleep } from "../clock.ts";
 import { IDEMPOTENCY_KEY } from "../contract/idempotency.ts";
+import { isJsonObject } from "../contract/json-object.ts";
 import { PublicError } from "../errors.ts";
 import type { Claim } from "../store/claim.ts";
 import {
@@ -141,7 +142,7 @@ export class Idempotency {
 
 /** Sorts the keys of objects, because their order does not change a request. */
 const sortKeys = (_key: string, value: unknown): unknown =>
-  typeof value === "object" && value !== null && !Array.isArray(value)
+  isJsonObject(value)
     ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)))
     : value;
 

@@ -3,6 +3,7 @@
  * server will see.
  */
 import { createReadStream } from "node:fs";
+import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import { NotUnpackable, peekAtPacking, unpacked } from "../formats/unpacking.ts";
 import { cannotRead } from "./failure.ts";
 
@@ -16,6 +17,16 @@ export async function* contentOf(path: string): AsyncGenerator<Buffer> {
     if (!(cause instanceof NotUnpackable)) throw cause;
     throw cannotRead(path, cause);
   }
+}
+
+/** Yields the lines that are not blank. */
+export async function* linesIn(
+  content: AsyncIterable<Buffer>,
+  maxLineBytes: number,
+): AsyncGenerator<SplitLine> {
+  const splitter = new LineSplitter(maxLineBytes, { start: 0, firstLine: 1 });
+  for await (const piece of content) yield* splitter.push(piece);
+  yield* splitter.end();
 }
 
 export async function isPacked(path: string): Promise<boolean> {

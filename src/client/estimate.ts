@@ -3,14 +3,13 @@
  * of each request and the length that it allows for the answer, as the server reserves them.
  */
 import { inputTokensOf, modelOf, parseLine } from "../batch/line.ts";
-import { matchesPattern } from "../batch/name-pattern.ts";
-import { amountOf, costOf, formatAmount, type PriceRule } from "../batch/price.ts";
-import { LineSplitter, type SplitLine } from "../batch/split.ts";
+import { amountOf, costOf, formatAmount, type PriceRule, priceFor } from "../batch/price.ts";
+import type { SplitLine } from "../batch/split.ts";
 import { answerTokensOf } from "../batch/token-estimate.ts";
 import { priceRules } from "../config/prices.ts";
 import { printable } from "../printable.ts";
 import { note, sayJson, sayTable } from "../terminal/lines.ts";
-import { fileContent, isPacked } from "./content.ts";
+import { fileContent, isPacked, linesIn } from "./content.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { endpointOf, type InputFile, nameFor, openInput } from "./input.ts";
@@ -109,7 +108,7 @@ const ruleOf = ({ input, output }: GivenPrice): PriceRule => ({
 });
 
 function rowOf(model: string, sum: Sum, rules: readonly PriceRule[]) {
-  const price = rules.find((rule) => matchesPattern(rule.model, model))?.price;
+  const price = priceFor(rules, model);
   const { lines, inputTokens, outputTokens } = sum;
   const consumption = { requestCount: lines, inputTokens, outputTokens, cachedTokens: 0 };
   return {
@@ -117,7 +116,7 @@ function rowOf(model: string, sum: Sum, rules: readonly PriceRule[]) {
     lines,
     input_tokens: inputTokens,
     output_tokens: outputTokens,
-    cost: price === undefined ? null : formatAmount(costOf(consumption, price)),
+    cost: price === null ? null : formatAmount(costOf(consumption, price)),
     currency: price?.currency || null,
   };
 }
@@ -164,10 +163,7 @@ async function readSample(
   for (let i = 0; i < wanted; i++) {
     const at = Math.floor((bytes * i) / wanted);
     if (at < reachedTo) continue;
-    const line = await nextLine(fileContent(path, { start: at }), {
-      maxLineBytes,
-      skipFirst: at > 0,
-    });
+    const line = await lineFrom(path, at, maxLineBytes);
     if (line === null) break;
     reachedTo = at + line.end;
     sampledBytes += line.end - line.start;
@@ -176,19 +172,12 @@ async function readSample(
   return sampledBytes === 0 ? 1 : Math.max(1, bytes / sampledBytes);
 }
 
-/** Returns the first whole line of a stream; null if there is none. */
-async function nextLine(
-  stream: AsyncIterable<Buffer>,
-  { maxLineBytes, skipFirst }: { readonly maxLineBytes: number; readonly skipFirst: boolean },
-): Promise<SplitLine | null> {
-  const splitter = new LineSplitter(maxLineBytes, { start: 0, firstLine: 1 });
-  let isSkipped = !skipFirst;
-  for await (const piece of stream) {
-    for (const line of splitter.push(piece)) {
-      if (isSkipped) return line;
-      isSkipped = true;
-    }
+/** Returns the first line that begins at this place or behind it; null if there is none. */
+async function lineFrom(path: string, at: number, maxLineBytes: number): Promise<SplitLine | null> {
+  let isWhole = at === 0;
+  for await (const line of linesIn(fileContent(path, { start: at }), maxLineBytes)) {
+    if (isWhole) return line;
+    isWhole = true;
   }
-  for (const line of splitter.end()) if (isSkipped) return line;
   return null;
 }

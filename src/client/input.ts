@@ -9,10 +9,9 @@ import { tmpdir } from "node:os";
 import { basename, join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { parseLine, textOf } from "../batch/line.ts";
-import { LineSplitter } from "../batch/split.ts";
 import { BATCH_ENDPOINTS, type BatchEndpoint } from "../contract/batch.ts";
 import { note } from "../terminal/lines.ts";
-import { contentOf, fileContent } from "./content.ts";
+import { contentOf, fileContent, linesIn } from "./content.ts";
 import { CommandFailure, cannotRead } from "./failure.ts";
 import { shellPath } from "./words.ts";
 
@@ -92,11 +91,8 @@ const FIRST_LINE_MAX_BYTES = 16 * 1024 * 1024;
 
 /** Returns the endpoint that the first line asks for; null if it names none that a batch may have. */
 export async function endpointOf(path: string): Promise<BatchEndpoint | null> {
-  const splitter = new LineSplitter(FIRST_LINE_MAX_BYTES, { start: 0, firstLine: 1 });
-  for await (const piece of contentOf(path)) {
-    for (const { bytes } of splitter.push(piece)) return endpointIn(bytes);
-  }
-  for (const { bytes } of splitter.end()) return endpointIn(bytes);
+  const lines = linesIn(contentOf(path), FIRST_LINE_MAX_BYTES);
+  for await (const { bytes } of lines) return endpointIn(bytes);
   return null;
 }
 

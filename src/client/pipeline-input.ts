@@ -6,10 +6,11 @@
  */
 import { decodeString, type Extent, isStringAt } from "../batch/json.ts";
 import { JsonPaths } from "../batch/json-paths.ts";
-import { LineSplitter, type SplitLine } from "../batch/split.ts";
+import type { SplitLine } from "../batch/split.ts";
 import { escapeJson, fillTemplate, parseTemplate, type Template } from "../batch/template.ts";
 import type { PipelineStep } from "../config/pipeline.ts";
-import { contentOf } from "./content.ts";
+import { isJsonObject } from "../contract/json-object.ts";
+import { contentOf, linesIn } from "./content.ts";
 import { CommandFailure } from "./failure.ts";
 import { type InputFile, keepInput } from "./input.ts";
 
@@ -25,13 +26,11 @@ export async function firstInput(
   if (step.template === undefined) return data;
   const template = parseTemplate(step.template);
   if (typeof template === "string") throw new CommandFailure(template);
-  return keepInput(linesOf(rowsOf(data.path), template, step.endpoint), data.name, signal);
-}
-
-async function* rowsOf(path: string): AsyncGenerator<SplitLine> {
-  const splitter = new LineSplitter(MAX_LINE_BYTES, { start: 0, firstLine: 1 });
-  for await (const piece of contentOf(path)) yield* splitter.push(piece);
-  yield* splitter.end();
+  return keepInput(
+    linesOf(linesIn(contentOf(data.path), MAX_LINE_BYTES), template, step.endpoint),
+    data.name,
+    signal,
+  );
 }
 
 async function* linesOf(
@@ -80,8 +79,7 @@ const tooLong = (number: number, has: string) =>
 
 function assertObject(row: string, number: number): void {
   try {
-    const value: unknown = JSON.parse(row);
-    if (typeof value === "object" && value !== null && !Array.isArray(value)) return;
+    if (isJsonObject(JSON.parse(row))) return;
   } catch {
     // The sentence below says it.
   }

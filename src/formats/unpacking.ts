@@ -96,7 +96,7 @@ export async function* unpacked(
   maxPackedBytes: number,
 ): AsyncGenerator<Buffer> {
   const unpacker = name === "gzip" ? gunzip() : unzstd();
-  const bounded = within(content, maxPackedBytes, name);
+  const bounded = upTo(maxPackedBytes, content, name);
   const maxFrames = MIN_FRAMES + Math.floor(maxPackedBytes / FRAME_BYTES);
   const source = Readable.from(name === "gzip" ? bounded : framesOf(bounded, maxFrames), {
     objectMode: false,
@@ -123,9 +123,9 @@ const unzstd = () =>
   });
 
 /** Packed bytes that unpack to nothing must have an end, too. */
-async function* within(
-  content: AsyncIterable<Buffer>,
+async function* upTo(
   maxBytes: number,
+  content: AsyncIterable<Buffer>,
   name: string,
 ): AsyncGenerator<Buffer> {
   let bytes = 0;
