@@ -11,6 +11,7 @@ import { parseConfig } from "../src/config/config.ts";
 import { parsePipeline } from "../src/config/pipeline.ts";
 import { ConfigFile } from "../src/config/schema.ts";
 import { WAITING_REASONS } from "../src/contract/batch-extension.ts";
+import { ACTIONS } from "../src/http/audit.ts";
 import { listening } from "./support/listening.ts";
 import { COMPILE_CACHE } from "./support/process.ts";
 
@@ -132,6 +133,11 @@ test("docs/clients.md names every reason for which a batch waits", () => {
     .split("\n")
     .find((line) => line.startsWith("| `waiting` |"));
   expect(inBackticks(row ?? "")).toEqual(expect.arrayContaining([...WAITING_REASONS]));
+});
+
+test("docs/projects.md names every action of the audit log", () => {
+  const names = Object.values(ACTIONS).filter((name) => name !== null);
+  expect(inBackticks(textOf("docs/projects.md"))).toEqual(expect.arrayContaining(names));
 });
 
 test("README.md has at most 200 lines", () => {

@@ -9,7 +9,7 @@ import type { AppContext, AppEnv } from "./context.ts";
 import { routeOf, statusOf } from "./track.ts";
 
 /** The names of what is recorded; null for what is not. */
-const ACTIONS: Readonly<Record<keyof typeof ROUTE_SCOPES, string | null>> = {
+export const ACTIONS: Readonly<Record<keyof typeof ROUTE_SCOPES, string | null>> = {
   "GET /v1/files": null,
   "POST /v1/files": "file.create",
   "GET /v1/files/:id": null,
