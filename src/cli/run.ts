@@ -14,7 +14,7 @@ import { CommandFailure } from "../client/failure.ts";
 import { follow } from "../client/follow.ts";
 import { digestOf, endpointFor, type InputFile, openInput } from "../client/input.ts";
 import { explained, interruption } from "../client/interruption.ts";
-import { isFileName } from "../client/output.ts";
+import { assertNotTooLong, isFileName } from "../client/output.ts";
 import { jsonView, openView } from "../client/progress.ts";
 import { writeBoth, writeRows } from "../client/results.ts";
 import { type ShownBatch, whyItWaits } from "../client/shown-batch.ts";
@@ -53,7 +53,10 @@ async function runFile(file: string, flags: RunFlags, signal: AbortSignal): Prom
   const sha256 = await digestOf(input, signal);
   const outputFile = (await isFileName(flags.output)) ? flags.output : null;
   const dataDir = flags.dataDir ?? defaultDataDir(outputFile, sha256);
-  if (flags.dataDir === undefined) await removeDone(dataDir);
+  if (flags.dataDir === undefined) {
+    await assertNotTooLong(doneNameOf(dataDir));
+    await removeDone(dataDir);
+  }
   if (outputFile !== null && !flags.overwrite) assertNotDone(outputFile, dataDir);
   const endpoint = flags.endpoint ?? (await endpointFor(input, file));
   const config = configFor(flags, dataDir);

@@ -55,6 +55,12 @@ test("an output that can never be written is refused before anything is sent", a
   const input = fileOf("unsent.jsonl", chatLines(1));
   const tooLong = `${"x".repeat(NAME_MAX - 5)}.jsonl`;
   const errorsTooLong = `${"x".repeat(NAME_MAX - 12)}.jsonl`;
+  const folderTooLong = `${"x".repeat(NAME_MAX - 17)}.jsonl`;
+  const ran = await batchd("run", input, "--upstream", upstream.url, "-o", folderTooLong);
+  expect([ran.code, ran.stderr]).toEqual([
+    1,
+    expect.stringMatching(/^batchd: the name \.x+\.jsonl\.batchd-done is too long: .* -o\n$/),
+  ]);
   for (const [name, said] of [
     ["new-folder/", "new-folder/ is a folder; name a file in it"],
     [tooLong, "is too long: name a shorter one with -o"],
