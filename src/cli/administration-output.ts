@@ -1,6 +1,5 @@
 /** Serves the commands for keys and for projects with what they share: their flags, their lists and their errors. */
 import type { Command } from "commander";
-import { date } from "../client/words.ts";
 import type { Overrides } from "../config/overrides.ts";
 import { ADMIN_PAGE } from "../contract/key.ts";
 import { PublicError } from "../errors.ts";
@@ -8,6 +7,7 @@ import type { Administration } from "../runtime/administration.ts";
 import type { Page } from "../store/page.ts";
 import { sayJson, sayTable } from "../terminal/lines.ts";
 import { complainInLines, fail, OK } from "../terminal/output.ts";
+import { date } from "../terminal/words.ts";
 
 /** Resolves to the exit code. */
 export type AdministrativeAct = (administration: Administration) => Promise<number>;

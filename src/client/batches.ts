@@ -5,6 +5,7 @@ import { isFinal } from "../batch/status.ts";
 import type { ResultFormat } from "../contract/results.ts";
 import { printable } from "../printable.ts";
 import { complain, note, say, sayJson, sayTable } from "../terminal/lines.ts";
+import { date, lines } from "../terminal/words.ts";
 import { pageSizeFor, sayOlder } from "./cut-list.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
@@ -13,7 +14,6 @@ import { type ResultKind, writeResults } from "./results.ts";
 import type { JsonFlag, Session } from "./session.ts";
 import { progressOf, type ShownBatch, sayBatch } from "./shown-batch.ts";
 import { hasResults, sayWhatFailed, watch } from "./wait.ts";
-import { date, lines } from "./words.ts";
 
 export interface ListFlags extends JsonFlag {
   readonly limit: number;

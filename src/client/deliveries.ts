@@ -4,11 +4,11 @@ import { sleep } from "../clock.ts";
 import type { DeliveryFormat, DeliveryObject } from "../contract/delivery.ts";
 import { printable } from "../printable.ts";
 import { complain, note, say, sayJson, sayTable } from "../terminal/lines.ts";
+import { date } from "../terminal/words.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { isPassing, LOOK_TIMEOUT_MS } from "./server.ts";
 import type { JsonFlag, Session } from "./session.ts";
-import { date } from "./words.ts";
 
 export interface DeliverFlags {
   readonly path?: string;

@@ -7,9 +7,9 @@ import type { ReadableStream } from "node:stream/web";
 import { APIError } from "openai";
 import { type Clock, sleep } from "../clock.ts";
 import { complain } from "../terminal/lines.ts";
+import { bytes, duration } from "../terminal/words.ts";
 import { CommandFailure } from "./failure.ts";
 import { isPassing, type Server } from "./server.ts";
-import { bytes, duration } from "./words.ts";
 
 /** The tries in a row that bring no byte. */
 const MAX_TRIES = 8;

@@ -2,6 +2,7 @@
 
 import { printable } from "../printable.ts";
 import { note, say, sayJson, sayTable } from "../terminal/lines.ts";
+import { bytes, date } from "../terminal/words.ts";
 import { confirm } from "./batches.ts";
 import { pageSizeFor, sayOlder } from "./cut-list.ts";
 import { contentOf } from "./download.ts";
@@ -10,7 +11,6 @@ import { openInput } from "./input.ts";
 import { assertWritable, writeOutput } from "./output.ts";
 import type { JsonFlag, Session } from "./session.ts";
 import { type ShownFile, uploadFile } from "./upload.ts";
-import { bytes, date } from "./words.ts";
 
 export interface FileListFlags extends JsonFlag {
   readonly limit: number;

@@ -1,6 +1,17 @@
 /** The options of a batch as words of a command, so that a user who has to give a command again finds all of them in it. */
 import { DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
-import type { BatchFlags } from "./submit.ts";
+import type { WaitFlags } from "./wait.ts";
+
+/** The options of a batch, as people write them. */
+export interface BatchFlags extends WaitFlags {
+  readonly metadata?: Readonly<Record<string, string>>;
+  readonly window?: string;
+  readonly priority?: number;
+  readonly sample?: number;
+  readonly budget?: string;
+  readonly model?: string;
+  readonly dedupe?: boolean;
+}
 
 export interface GivenOption {
   /** The field of the request that it sets; null for one that the server does not see. */

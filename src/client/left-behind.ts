@@ -28,7 +28,7 @@ interface Again {
 
 interface Uploaded {
   readonly fileId: string;
-  /** Null where the same command makes a batch of the file. */
+  /** The command for the file; null where the same one as before makes a batch of it. */
   readonly again: Again | null;
 }
 

@@ -7,9 +7,9 @@ import type { Clock } from "../clock.ts";
 import { printable } from "../printable.ts";
 import { note } from "../terminal/lines.ts";
 import { canRedraw, isInForeground, onStops } from "../terminal/terminal.ts";
+import { count, duration, rate } from "../terminal/words.ts";
 import type { View } from "./follow.ts";
 import { costOf, progressOf, type ShownBatch, statusText, whyItWaits } from "./shown-batch.ts";
-import { count, duration, rate } from "./words.ts";
 
 /** A line of plain progress comes at most this often, apart from changes of the status. */
 const PLAIN_EVERY_MS = 10_000;

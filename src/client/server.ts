@@ -8,12 +8,12 @@ import OpenAI, {
 import type { APIPromise } from "openai/core/api-promise";
 import { truncate } from "../batch/truncate.ts";
 import type { ServerSettings } from "../config/client.ts";
+import { shellWord } from "../terminal/words.ts";
 import { version } from "../version.ts";
 import { assertOfApi } from "./answer.ts";
 import { boundedFetch, NotTheApi } from "./bounded-fetch.ts";
 import { CommandFailure } from "./failure.ts";
 import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
-import { shellWord } from "./words.ts";
 
 /** The tries after the first one of a request. The SDK waits between them, and repeats 408, 409, 429 and 5xx. */
 const MAX_RETRIES = 2;

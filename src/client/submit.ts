@@ -10,27 +10,16 @@ import { DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
 import { printable } from "../printable.ts";
 import { note, say, sayJson } from "../terminal/lines.ts";
 import { isOutputTerminal } from "../terminal/terminal.ts";
+import { bytes } from "../terminal/words.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
-import { givenOptions } from "./given-options.ts";
+import { type BatchFlags, givenOptions } from "./given-options.ts";
 import { endpointFor, openInput } from "./input.ts";
 import { cancelIgnorant, sayWhatStays } from "./left-behind.ts";
 import type { Session } from "./session.ts";
 import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
 import { uploadFile } from "./upload.ts";
-import { assertWaitFlags, type WaitFlags, waitFor } from "./wait.ts";
-import { bytes } from "./words.ts";
-
-/** The options of a batch, as people write them. */
-export interface BatchFlags extends WaitFlags {
-  readonly metadata?: Readonly<Record<string, string>>;
-  readonly window?: string;
-  readonly priority?: number;
-  readonly sample?: number;
-  readonly budget?: string;
-  readonly model?: string;
-  readonly dedupe?: boolean;
-}
+import { assertWaitFlags, waitFor } from "./wait.ts";
 
 export interface SubmitFlags extends BatchFlags {
   readonly endpoint?: string;

@@ -9,11 +9,11 @@ import { APIError, type OpenAI } from "openai";
 import { PART_MAX_BYTES } from "../contract/upload.ts";
 import { note } from "../terminal/lines.ts";
 import { canRedraw } from "../terminal/terminal.ts";
+import { bytes } from "../terminal/words.ts";
 import { CommandFailure } from "./failure.ts";
 import type { InputFile } from "./input.ts";
 import { sendFile } from "./sent-file.ts";
 import { type Server, TIMEOUT_MS } from "./server.ts";
-import { bytes } from "./words.ts";
 
 /** The file as a server shows it, which may leave out all but the id. */
 export interface ShownFile {

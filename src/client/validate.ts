@@ -9,10 +9,10 @@ import { isServed } from "../config/upstreams.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
 import { printable } from "../printable.ts";
 import { note, say, sayJson } from "../terminal/lines.ts";
+import { count, lines } from "../terminal/words.ts";
 import { EXIT } from "./exit-codes.ts";
 import { endpointOf, openInput } from "./input.ts";
 import { configOf, type OfflineFlags, offline, readLines } from "./offline.ts";
-import { count, lines } from "./words.ts";
 
 export interface ValidateFlags extends OfflineFlags {
   readonly endpoint?: BatchEndpoint;
