@@ -27,7 +27,9 @@ test("a project is made, limited, listed and deleted with its data, and one of t
   expect(made.stdout).toMatch(/^made search;/);
   const { id } = await upload();
   await expect.poll(() => upload().then(String, (error) => error.status)).toBe(429);
-  expect((await projects("list")).stdout).toMatch(/^search +2 +\* +files=1 +\d{4}-\S+ +no$/m);
+  expect((await projects("list")).stdout).toMatch(
+    /^search +2 +\* +files=1 +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC +no$/m,
+  );
   const asJson = await projects("list", "--json");
   expect(JSON.parse(asJson.stdout)).toMatchObject({
     id: "search",
