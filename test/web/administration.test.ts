@@ -79,6 +79,23 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await guest.getByRole("button", { name: "Sign in" }).waitFor();
   });
 
+  test("the bar is one line on a tablet, however long the names in it are", async () => {
+    const page = await signedIn(OPERATOR, "/files");
+    for (const width of [721, 768, 1024]) {
+      await page.setViewportSize({ width, height: 720 });
+      for (const name of ["short", "a-long-name-of-a-key".repeat(2)]) {
+        await page.evaluate(`document.querySelector(".who span").textContent = "${name}"`);
+        const { height = 0 } = (await page.locator(".bar").boundingBox()) ?? {};
+        expect(height).toBeLessThan(60);
+        expect(await page.evaluate("document.documentElement.scrollWidth")).toBe(width);
+        const button = await page.getByRole("button", { name: "Sign out" }).boundingBox();
+        expect((button?.x ?? 0) + (button?.width ?? 0)).toBeLessThanOrEqual(width);
+        // Its two words stay together.
+        expect(button?.height).toBeLessThan(36);
+      }
+    }
+  });
+
   test("a key with every scope can be revoked on a phone", async () => {
     const page = await signedIn(OPERATOR, "/keys");
     const scopes = ["read", "write", "interactive", "admin"];
