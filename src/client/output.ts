@@ -96,7 +96,7 @@ const WRITES: readonly unknown[] = ["open", "write", "fsync", "close", "rename"]
 async function writePath(source: Readable, path: string): Promise<void> {
   // A pipe or a device keeps its name.
   if (!(await isFileName(path))) {
-    await pipeline(source, createWriteStream(path));
+    await pipeline(source, createWriteStream(path)).catch(unlessReaderGone);
     return;
   }
   const found = await stat(path).catch(() => null);
@@ -133,9 +133,13 @@ async function writeStandardOutput(source: Readable): Promise<void> {
     if (isOutputTerminal()) await pipeline(source, escaping(), write);
     else await pipeline(source, write);
   } catch (error) {
-    // A reader such as `head` has seen enough.
-    if (!isReaderGone(error)) throw error;
+    unlessReaderGone(error);
   }
+}
+
+/** Throws an error, other than that of a reader such as `head` that has seen enough. */
+function unlessReaderGone(error: unknown): void {
+  if (!isReaderGone(error)) throw error;
 }
 
 async function writePiece(stream: Writable, piece: Buffer | string): Promise<void> {

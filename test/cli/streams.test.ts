@@ -140,6 +140,12 @@ test("a reader that leaves ends the command without a word, and the batch goes o
   const { output } = await shell(script.join("\n"));
   expect(output).toBe("0 0\n".repeat(script.length));
 
+  const large = await service.run([chatLine("large", "[[big 1000000]]")]);
+  for (const place of ["-", "/dev/stdout"]) {
+    const results = `batchd results ${large.id} -o ${place} | head -c 9; echo " \${PIPESTATUS[@]}"`;
+    expect((await shell(results)).output).toBe('{"id":"ba 0 0\n');
+  }
+
   const watching = open(["watch", id, "--json"]);
   await once(watching.stdout, "data");
   watching.stdout.destroy();
