@@ -98,14 +98,23 @@ function turnedAway(): Given {
   };
 }
 
-function faultIn({ max_tokens }: ModelRequest): Given | null {
-  if (max_tokens === undefined || max_tokens >= 1) return null;
-  stats.refused++;
-  return refusal(
-    400,
-    `Invalid 'max_tokens': expected a value >= 1, but got ${max_tokens} instead.`,
-    "max_tokens",
+function faultIn({ max_tokens, messages = [] }: ModelRequest): Given | null {
+  if (max_tokens !== undefined && max_tokens < 1) {
+    const message = `Invalid 'max_tokens': expected a value >= 1, but got ${max_tokens} instead.`;
+    return refused(message, "max_tokens");
+  }
+  const isText =
+    Array.isArray(messages) && messages.every((each) => typeof each?.content === "string");
+  if (isText) return null;
+  return refused(
+    "Invalid 'messages': this server takes a list of messages with texts.",
+    "messages",
   );
+}
+
+function refused(message: string, param: string): Given {
+  stats.refused++;
+  return refusal(400, message, param);
 }
 
 const refusal = (status: number, message: string, param: string | null): Given => ({

@@ -1,5 +1,6 @@
 /** What README.md, CONTRIBUTING.md and docs/ say about this repository is so: links, commands and configurations. */
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { existsSync, globSync, readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { dirname, join } from "node:path";
@@ -12,6 +13,7 @@ import { parsePipeline } from "../src/config/pipeline.ts";
 import { ConfigFile } from "../src/config/schema.ts";
 import { WAITING_REASONS } from "../src/contract/batch-extension.ts";
 import { ACTIONS } from "../src/http/audit.ts";
+import { killAtTestEnd } from "./support/leftovers.ts";
 import { listening } from "./support/listening.ts";
 import { COMPILE_CACHE } from "./support/process.ts";
 
@@ -126,6 +128,29 @@ test("the demo model server says that its port is taken", async () => {
     stdout: "",
     stderr: expect.stringMatching(new RegExp(`^cannot listen on port ${port}: .*EADDRINUSE.*\n$`)),
   });
+});
+
+test("the demo model server says what is wrong with messages that it does not take", async () => {
+  const server = spawn(process.execPath, [
+    join(ROOT, "examples/demo-model-server.ts"),
+    "--port",
+    "0",
+  ]);
+  killAtTestEnd(server);
+  const [said] = (await once(server.stdout, "data")) as [Buffer];
+  const url = /http:\S+/.exec(said.toString())?.[0];
+  for (const messages of [
+    "Hi",
+    [null],
+    [{ role: "user", content: [{ type: "text", text: "Hi" }] }],
+  ]) {
+    const body = JSON.stringify({ model: "demo-model", messages });
+    const answer = await fetch(`${url}/chat/completions`, { method: "POST", body });
+    expect([answer.status, await answer.json()]).toMatchObject([
+      400,
+      { error: { param: "messages" } },
+    ]);
+  }
 });
 
 test("docs/clients.md names every reason for which a batch waits", () => {
