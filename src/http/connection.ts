@@ -45,6 +45,15 @@ export async function sendStream(
   await pipeline(source, outgoing, signal === undefined ? {} : { signal });
 }
 
+/** What a write or a pipeline says once the client has left. */
+const CLIENT_GONE: readonly unknown[] = ["ERR_STREAM_PREMATURE_CLOSE", "ABORT_ERR"];
+
+/** Returns what the log says of an answer that broke off: its error, unless the client has left or its key has ended. */
+export function breakOf(err: unknown): { readonly err?: unknown } {
+  const { code, syscall } = (err ?? {}) as NodeJS.ErrnoException;
+  return syscall === "write" || CLIENT_GONE.includes(code) ? {} : { err };
+}
+
 /** Lifts the limit on silence, because an answer may take longer. TCP's own probes find dead clients. */
 export function allowSilence({ socket }: IncomingMessage): void {
   socket.setTimeout(0);

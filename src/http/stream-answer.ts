@@ -4,7 +4,7 @@
  */
 import { Readable } from "node:stream";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
-import { sendStream } from "./connection.ts";
+import { breakOf, sendStream } from "./connection.ts";
 import type { AppContext } from "./context.ts";
 import { trackingHeaders } from "./track.ts";
 
@@ -17,7 +17,7 @@ interface StreamAnswer {
    * The callback for an answer that breaks off, with fields for the log. The client sees a broken connection, and is most often
    * the one that closed it.
    */
-  readonly onBroken: (fields: { readonly request_id: string; readonly err: unknown }) => void;
+  readonly onBroken: (fields: { readonly request_id: string; readonly err?: unknown }) => void;
 }
 
 export async function answerStream(
@@ -29,7 +29,7 @@ export async function answerStream(
   outgoing.writeHead(200, { ...headers, ...trackingHeaders(c) });
   const content = Readable.from(pieces, { objectMode: false });
   await sendStream(content, outgoing, signal).catch((err: unknown) => {
-    onBroken({ request_id: c.get("requestId"), err });
+    onBroken({ request_id: c.get("requestId"), ...breakOf(err) });
   });
   return RESPONSE_ALREADY_SENT;
 }

@@ -50,7 +50,8 @@ export const LOG_EVENTS = {
       "Results were not delivered to the bucket of a client: it refused them, or did not take them in a day.",
     "delivery.not_discarded":
       "What the attempts of an ended delivery had left at its place could not be removed; `left` names it.",
-    "download.broken": "A download ended before its last byte; most often the client went.",
+    "download.broken":
+      "A download ended before its last byte. Without an `err` its client has left, or the key of that client has ended.",
     "log.lines_dropped":
       "What reads the log had stopped for a while; `lines` lines did not fit into memory.",
     "interactive_slot.not_released":
