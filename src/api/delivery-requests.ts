@@ -10,7 +10,7 @@ import {
   newDeliveryId,
 } from "../batch/delivery.ts";
 import { truncate } from "../batch/truncate.ts";
-import type { DeliveryFormat } from "../contract/delivery.ts";
+import type { ResultFormat } from "../contract/results.ts";
 import { PublicError } from "../errors.ts";
 import { parseLocationPath } from "../locations/location-path.ts";
 import type { NewDelivery } from "../store/deliveries.ts";
@@ -20,7 +20,7 @@ export interface DeliveryRequest {
   readonly location: string | null;
   readonly s3: (ClientBucket & BucketCredentials) | null;
   readonly path: string | null;
-  readonly format: DeliveryFormat;
+  readonly format: ResultFormat;
 }
 
 /** What the configuration says of buckets that clients bring credentials for. */

@@ -2,7 +2,8 @@
  * A delivery takes the results of one batch to one place outside of batchd: a location of the configuration, or a bucket
  * whose credentials the client gave for this one delivery.
  */
-import type { DeliveryFormat, DeliveryStatus } from "../contract/delivery.ts";
+import type { DeliveryStatus } from "../contract/delivery.ts";
+import type { ResultFormat } from "../contract/results.ts";
 import type { BatchId, Id } from "./batch.ts";
 import { randomHexId } from "./random-id.ts";
 
@@ -38,7 +39,7 @@ export interface DeliveryOrder {
   readonly s3: ClientBucket | null;
   /** The folder below the location, as the client wrote it. */
   readonly path: string | null;
-  readonly format: DeliveryFormat;
+  readonly format: ResultFormat;
 }
 
 export interface Delivery extends DeliveryOrder {

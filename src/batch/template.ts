@@ -17,7 +17,7 @@ const MAX_TEMPLATE_BYTES = 32 * 1024;
 const MAX_DEPTH = 32;
 
 /** What a path begins with: a part of the line of the source. */
-export const TEMPLATE_ROOTS = ["custom_id", "input", "output"] as const;
+const TEMPLATE_ROOTS = ["custom_id", "input", "output"] as const;
 export type TemplateRoot = (typeof TEMPLATE_ROOTS)[number];
 
 export interface Placeholder {

@@ -4,7 +4,7 @@
  */
 import { type Command, Option } from "commander";
 import { BATCH_ENDPOINTS, BATCH_STATUSES } from "../contract/batch.ts";
-import { DELIVERY_FORMATS } from "../contract/delivery.ts";
+import { RESULT_FORMATS } from "../contract/results.ts";
 import { DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
 import type { Ask } from "./asking.ts";
 import type { Change, ChangeFlags, DeleteFlags, ListFlags, ResultsFlags } from "./batches.ts";
@@ -263,7 +263,7 @@ function addDeliveries(program: Command, ask: Ask): void {
     .argument("<batch>", "its id", id)
     .argument("<location>", "the name of the location")
     .option("--path <folder>", "a folder below the location")
-    .addOption(new Option("--format <format>", "form of the results").choices(DELIVERY_FORMATS))
+    .addOption(new Option("--format <format>", "form of the results").choices(RESULT_FORMATS))
     .option("-w, --wait", "wait until the results are there, or cannot be delivered");
   addManual(deliver, {
     examples: [

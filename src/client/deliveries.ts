@@ -1,7 +1,8 @@
 /** The commands on deliveries, which only batchd has. */
 import { randomUUID } from "node:crypto";
 import { sleep } from "../clock.ts";
-import type { DeliveryFormat, DeliveryObject } from "../contract/delivery.ts";
+import type { DeliveryObject } from "../contract/delivery.ts";
+import type { ResultFormat } from "../contract/results.ts";
 import { printable } from "../printable.ts";
 import { complain, note, say, sayJson, sayTable } from "../terminal/lines.ts";
 import { date } from "../terminal/words.ts";
@@ -12,7 +13,7 @@ import type { JsonFlag, Session } from "./session.ts";
 
 export interface DeliverFlags {
   readonly path?: string;
-  readonly format?: DeliveryFormat;
+  readonly format?: ResultFormat;
   readonly wait?: boolean;
   readonly json?: boolean;
 }

@@ -45,9 +45,12 @@ const BatchWaiting = z
   .meta({ id: "BatchWaiting" });
 
 /** The reasons for which a batch sends no new lines until it is resumed. */
-export const PAUSE_REASONS = [
-  ...(["requested", "sample", "budget"] as const),
-  ...(["tokens_per_day", "cost_per_month"] as const),
+const PAUSE_REASONS = [
+  "requested",
+  "sample",
+  "budget",
+  "tokens_per_day",
+  "cost_per_month",
 ] as const;
 export type PauseReason = (typeof PAUSE_REASONS)[number];
 

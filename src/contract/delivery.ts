@@ -1,18 +1,16 @@
-/** The schemas of deliveries: the request, the object, the statuses and the formats. No other file may repeat the lists. */
+/** The schemas of deliveries: the request, the object and the statuses. No other file may repeat their lists. */
 import { z } from "zod";
 import { pageOf } from "./page.ts";
+import { RESULT_FORMATS } from "./results.ts";
 import { boundedText } from "./text.ts";
 import { UnixSeconds } from "./unix-seconds.ts";
 
-export const DELIVERY_STATUSES = ["pending", "delivering", "delivered", "failed"] as const;
+const DELIVERY_STATUSES = ["pending", "delivering", "delivered", "failed"] as const;
 export type DeliveryStatus = (typeof DELIVERY_STATUSES)[number];
 
 /** The statuses that are stored. A pending delivery with a holder is shown as `delivering`. */
 export const KEPT_DELIVERY_STATUSES = ["pending", "delivered", "failed"] as const;
 export type KeptDeliveryStatus = (typeof KEPT_DELIVERY_STATUSES)[number];
-
-export const DELIVERY_FORMATS = ["jsonl", "csv", "parquet"] as const;
-export type DeliveryFormat = (typeof DELIVERY_FORMATS)[number];
 
 /** The most deliveries that a batch can be created with. */
 export const MAX_DELIVERIES_AT_CREATION = 8;
@@ -32,7 +30,7 @@ export const CreateDelivery = z
       "The folder below the location. The results are in a folder below it that is named after the batch.",
     ),
     format: z
-      .enum(DELIVERY_FORMATS)
+      .enum(RESULT_FORMATS)
       .nullable()
       .optional()
       .describe("The form of the results. Left out: `jsonl`, as the files have them."),
@@ -80,7 +78,7 @@ export const DeliveryObject = z
       .nullable()
       .describe("The bucket that the client named, without its credentials; null for a location."),
     path: z.string().nullable(),
-    format: z.enum(DELIVERY_FORMATS),
+    format: z.enum(RESULT_FORMATS),
     status: z
       .enum(DELIVERY_STATUSES)
       .describe(

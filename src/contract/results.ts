@@ -6,7 +6,7 @@ export const RESULT_LIMITS = {
 } as const;
 
 /** The formats of results besides JSON lines: tables with a row for each line. */
-export const TABLE_FORMATS = ["csv", "parquet"] as const;
+const TABLE_FORMATS = ["csv", "parquet"] as const;
 export type TableFormat = (typeof TABLE_FORMATS)[number];
 
 /** The formats of results; `jsonl` is the file as it is. */

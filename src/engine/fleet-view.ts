@@ -34,9 +34,6 @@ interface FleetViewDeps {
   readonly canKeepAnswers: () => boolean;
 }
 
-/** The targets of one replica. */
-export type ReplicaTargets = Pick<ReplicaReport, "isWorker" | "targets">;
-
 const NOTHING_EXPECTED = { etaAtMs: null, isAtRisk: false, queuePosition: null, waiting: null };
 const NOTHING_KNOWN = { ...NOTHING_EXPECTED, commonFailure: null };
 
@@ -70,7 +67,7 @@ export class FleetView {
   }
 
   /** Lists the targets of all replicas: of this one as they are now, of the others as of their last renewal. */
-  replicas(): readonly ReplicaTargets[] {
+  replicas(): readonly Pick<ReplicaReport, "isWorker" | "targets">[] {
     const { isWorker, upstreams, fleet } = this.#deps;
     return [{ isWorker, targets: upstreams.report(fleet.nowMs) }, ...fleet.peers];
   }

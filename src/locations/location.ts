@@ -10,8 +10,7 @@
 import type { BatchId } from "../batch/batch.ts";
 import type { LocationPath } from "./location-path.ts";
 
-export const LOCATION_KINDS = ["folder", "s3", "git", "oxen"] as const;
-export type LocationKind = (typeof LOCATION_KINDS)[number];
+export type LocationKind = "folder" | "s3" | "git" | "oxen";
 
 export interface Location {
   readonly name: string;

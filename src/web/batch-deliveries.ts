@@ -3,7 +3,8 @@
  * locations, so a person types the name of one.
  */
 import type { BatchObject } from "../contract/batch.ts";
-import { DELIVERY_FORMATS, type DeliveryObject } from "../contract/delivery.ts";
+import type { DeliveryObject } from "../contract/delivery.ts";
+import { RESULT_FORMATS } from "../contract/results.ts";
 import { actionButton } from "./batch-actions.ts";
 import { formatCount, time } from "./format.ts";
 import { type Html, html, untrusted } from "./html.ts";
@@ -78,6 +79,6 @@ const form = ({ id }: BatchObject): Html =>
   html`<form id="deliver" class="filters" autocomplete="off" aria-label="Deliver the results" data-path="batches/${id}/deliveries" data-next="again">
 <label>Location <input name="location" required maxlength="128" autocomplete="off" spellcheck="false" placeholder="its name"></label>
 <label>Folder <input name="path" maxlength="1024" autocomplete="off" spellcheck="false" placeholder="may be left out"></label>
-<label>Format <select name="format">${DELIVERY_FORMATS.map((each) => html`<option value="${each}">${each}</option>`)}</select></label>
+<label>Format <select name="format">${RESULT_FORMATS.map((each) => html`<option value="${each}">${each}</option>`)}</select></label>
 <span class="buttons"><button>Deliver</button></span>
 </form>`;

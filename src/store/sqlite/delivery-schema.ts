@@ -1,7 +1,8 @@
 /** The table of deliveries. `schema.ts` has the rules of all tables. */
 import type { BatchId, FileId } from "../../batch/batch.ts";
 import type { ClientBucket, DeliveryError, DeliveryId } from "../../batch/delivery.ts";
-import type { DeliveryFormat, KeptDeliveryStatus } from "../../contract/delivery.ts";
+import type { KeptDeliveryStatus } from "../../contract/delivery.ts";
+import type { ResultFormat } from "../../contract/results.ts";
 import { count, lease, leaseHasOwnerAndExpiry, sequence } from "./columns.ts";
 import {
   deliveredHasAddress,
@@ -31,7 +32,7 @@ export const batchDeliveries = sqliteTable(
     /** The name of the place, of which a batch may have one unfinished delivery. */
     destination: text("destination").notNull(),
     path: text("path"),
-    format: text("format").$type<DeliveryFormat>().notNull(),
+    format: text("format").$type<ResultFormat>().notNull(),
     /** A pending delivery with a holder is being delivered. */
     status: text("status").$type<KeptDeliveryStatus>().notNull(),
     /** The results, from the time at which the delivery is due. */
