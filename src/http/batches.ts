@@ -56,7 +56,8 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
   const withDetails = async (found: readonly Batch[]): Promise<DetailedBatch[]> => {
     const ids = found.map(({ id }) => id);
     const [forecasts, costs, retries] = await Promise.all([
-      ...([forecastsFor(found), costsFor(found)] as const),
+      forecastsFor(found),
+      costsFor(found),
       retriesOf(ids),
     ]);
     return found.map((batch) => {

@@ -66,9 +66,15 @@ const deliveryIdOf = (c: AppContext) => (c.req.param("delivery") ?? "") as Untru
 
 /** The keys that come with `kind`. */
 const BUCKET_KEYS = [
-  ...(["bucket", "prefix", "region", "endpoint", "force_path_style"] as const),
-  ...(["access_key_id", "secret_access_key", "session_token"] as const),
-];
+  "bucket",
+  "prefix",
+  "region",
+  "endpoint",
+  "force_path_style",
+  "access_key_id",
+  "secret_access_key",
+  "session_token",
+] as const;
 
 /** Reads a request. `path` is what the names of its parameters begin with. */
 export function deliveryRequest(body: CreateDelivery, path: string): DeliveryRequest {

@@ -21,8 +21,11 @@ const NUDGES: readonly string[] = [
 
 /** The nudges that a listener takes for missed when it begins. */
 const NUDGES_MISSED = [
-  ...(["batch_created", "batch_started", "batch_stopping"] as const),
-  ...(["delivery_due", "keys_changed"] as const),
+  "batch_created",
+  "batch_started",
+  "batch_stopping",
+  "delivery_due",
+  "keys_changed",
 ] as const;
 
 /** Nudges of one kind are gathered for so long, because each makes every process ask the database. */
