@@ -137,7 +137,7 @@ async function writeStandardOutput(source: Readable): Promise<void> {
   }
 }
 
-/** Throws an error, other than that of a reader such as `head` that has seen enough. */
+/** Throws an error, unless it says that a reader such as `head` has seen enough and left. */
 function unlessReaderGone(error: unknown): void {
   if (!isReaderGone(error)) throw error;
 }
