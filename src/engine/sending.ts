@@ -24,7 +24,7 @@ import type { Run } from "./lease.ts";
 import { checked, requestOf } from "./line-request.ts";
 import { parsedLine } from "./parsed-line.ts";
 import type { Pricing } from "./pricing.ts";
-import { estimateOf, type LineAllowance, type SpendingMeter } from "./spending-meter.ts";
+import { estimateOf, type LineAllowance, type SpendingMeter, takenBy } from "./spending-meter.ts";
 
 /** A chunk that is worked on under its lease. */
 export interface ChunkRun extends Omit<ChunkStart, "handOut"> {
@@ -224,6 +224,7 @@ export class Sending {
     const answer = isPaid
       ? { model: request.model, price, usage: outcome.usage, names: outcome.names }
       : null;
+    if (answer !== null) allowance?.took(takenBy(answer.usage, price));
     const { lease } = this.#chunkRun.claimed;
     this.recordedCount++;
     this.#chunkRun.run.watch.lineAnswered();

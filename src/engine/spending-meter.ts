@@ -1,15 +1,16 @@
 /**
  * Holds the lines of one chunk to the budget of their batch and to the quotas of their project. The store grants what
  * the next lines may use (`store/spending.ts`), many lines at a time while there is room, so most lines do not have to ask. A line
- * counts at its estimate while it is at a target, and until its record is durable: from then on the store counts what it really
- * took. A line that waits for a target counts for nothing, and has to fit again when it has its slot.
+ * counts at its estimate while it is at a target, and at what its answer took, where that is more, until its record is durable: from
+ * then on the store counts what it really took. A line that waits for a target counts for nothing, and has to fit again when it has its slot.
  *
  * Near a limit a line may have to wait until others take less than their estimates. The batch is paused only when its
  * next line would not fit even then. A chunk whose lines do not get out keeps nothing for them: a slow target, or one that is
  * down, would keep the room from all others of the project.
  */
-import type { Batch } from "../batch/batch.ts";
-import { costOf, type Price } from "../batch/price.ts";
+import type { Batch, Usage } from "../batch/batch.ts";
+import { addAnswer } from "../batch/model-usage.ts";
+import { costOf, NO_CONSUMPTION, type Price } from "../batch/price.ts";
 import type { RulesOf } from "../batch/project.ts";
 import {
   addSpending,
@@ -76,10 +77,17 @@ export function estimateOf(
   return { tokens: inputTokens + outputTokens, cost: price === null ? 0n : costOf(use, price) };
 }
 
+/** Returns what an answer took at this price. */
+export const takenBy = (usage: Usage, price: Price | null): Spending => {
+  const sum = addAnswer(NO_CONSUMPTION, usage);
+  const tokens = sum.inputTokens + sum.outputTokens;
+  return { tokens, cost: price === null ? 0n : costOf(sum, price) };
+};
+
 /** What one line may use. It has that while it is at a target, and until its record is durable. */
 export class LineAllowance implements Allowance {
   readonly #meter: SpendingMeter;
-  readonly #estimate: Spending;
+  #estimate: Spending;
   #isTaken = false;
 
   constructor(meter: SpendingMeter, estimate: Spending) {
@@ -112,6 +120,14 @@ export class LineAllowance implements Allowance {
     this.#isTaken = false;
   }
 
+  /** Counts what the answer took in place of its estimate, where it is more. */
+  took(taken: Spending): void {
+    if (!this.#isTaken) return;
+    const excess = excessOf(taken, this.#estimate);
+    this.#estimate = addSpending(this.#estimate, excess);
+    this.#meter.exceed(excess);
+  }
+
   /** Ends it: the record of the line is durable, or there is none. */
   settle(): void {
     if (this.#isTaken) this.#meter.settle(this.#estimate);
@@ -132,6 +148,8 @@ export class SpendingMeter {
   #leftCount: number;
   /** A line that did not fit lately, and until when that is believed. */
   #refused: { readonly needed: Spending; readonly untilMs: number } | null = null;
+  /** Whether the store may have more reserved than `#reserved`, as an answer has used up parts of other lines since it was asked. */
+  #isExceeded = false;
   /** Whether a line has gone out since the last look. */
   #isMoving = false;
   /** The latest question to the store. */
@@ -173,6 +191,16 @@ export class SpendingMeter {
     this.#reserved = subtractSpending(this.#reserved, estimate);
   }
 
+  /**
+   * An answer took so much more than its estimate. Until its record is durable, that counts as under way, so there may be no room any
+   * more for the lines behind it.
+   */
+  exceed(excess: Spending): void {
+    if (isWithin(excess, NO_SPENDING)) return;
+    this.#inFlight = addSpending(this.#inFlight, excess);
+    this.#isExceeded = true;
+  }
+
   #takeReserved(needed: Spending): boolean {
     const inFlight = addSpending(this.#inFlight, needed);
     // Other quotas may allow less than was reserved.
@@ -190,7 +218,8 @@ export class SpendingMeter {
 
   #giveBackIfIdle(): void {
     const { run } = this.#metered;
-    const isIdle = !this.#isMoving && !isWithin(this.#reserved, this.#inFlight);
+    const hasRest = this.#isExceeded || !isWithin(this.#reserved, this.#inFlight);
+    const isIdle = hasRest && !this.#isMoving;
     this.#isMoving = false;
     if (!isIdle || run.stop.aborted) return;
     // Where the store cannot be asked, it has more reserved than the chunk uses, until the next line asks.
@@ -247,6 +276,7 @@ export class SpendingMeter {
     if (run.stop.aborted) return "ended";
     const quotas = this.#currentQuotas();
     this.#quotas = quotas;
+    this.#isExceeded = false;
     // What is left beside the lines in flight goes back with the question. Lines may be settled before its answer is there.
     this.#reserved = this.#inFlight;
     const held = { project: claimed.batch.project, quotas, inFlight: this.#inFlight };
@@ -279,6 +309,11 @@ export class SpendingMeter {
 
 const areEqual = (a: SpendingQuotas, b: SpendingQuotas): boolean =>
   a.tokensPerDay === b.tokensPerDay && a.costPerMonth === b.costPerMonth;
+
+const excessOf = (taken: Spending, estimate: Spending): Spending => ({
+  tokens: Math.max(0, taken.tokens - estimate.tokens),
+  cost: taken.cost > estimate.cost ? taken.cost - estimate.cost : 0n,
+});
 
 const times = ({ tokens, cost }: Spending, count: number): Spending => ({
   tokens: tokens * count,
