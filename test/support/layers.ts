@@ -23,7 +23,7 @@ export const LOCATION = [
   "locations/location-path.ts",
   "locations/parcel-bytes.ts",
   "locations/watched-file.ts",
-  "locations/commit-message.ts",
+  "locations/commits.ts",
 ];
 
 /** The files to which all parts report. */
@@ -160,7 +160,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     ],
     mayKnow: ["batch/", "clock.ts", "config/locations.ts"],
   },
-  "locations/commit-message.ts": {
+  "locations/commits.ts": {
     may: ["batch/truncate.ts", "locations/location.ts"],
   },
   "locations/git/": {

@@ -6,7 +6,14 @@
  * hooks, submodules) has an effect. A repeated delivery finds its branch by the name, and by the `Batch-Id` of its head.
  */
 import type { Clock } from "../../clock.ts";
-import { BATCH_TRAILER, branchNames, commitMessage } from "../commit-message.ts";
+import {
+  BATCH_TRAILER,
+  branchNames,
+  commitMessage,
+  committed,
+  committedParts,
+  MAX_RACES,
+} from "../commits.ts";
 import {
   assertParcel,
   type Delivered,
@@ -16,7 +23,6 @@ import {
   type LocationFile,
   type OpenCall,
   type Parcel,
-  partsOf,
 } from "../location.ts";
 import type { LocationPath } from "../location-path.ts";
 import { gitError } from "./git-error.ts";
@@ -39,10 +45,7 @@ export interface GitDeps {
   readonly clock: Pick<Clock, "nowMs">;
 }
 
-const OUTERMOST = "runs";
 const FILE_MODES = ["100644", "100755"];
-/** How often another delivery may take the name of a branch in the moment between look and push. */
-const MAX_RACES = 5;
 /** Such a name is the folder `.git` on some file systems, and servers refuse it. */
 const RESERVED = /(?:^|\/)git~\d+(?:\/|$)/i;
 
@@ -109,11 +112,11 @@ export class GitLocation implements Location {
     const names = branchNames(parcel);
     const { repository, base, heads, blocked } = await this.#view(folder, names, signal);
     const ids = await repository.addBlobs(parcel.files);
-    const above = partsOf(parcel, OUTERMOST).join("/");
+    const above = committedParts(parcel).join("/");
     const files = new Map(parcel.files.map(({ name }, i) => [`${above}/${name}`, ids[i] ?? ""]));
     const candidates = [[this.#settings.base, base] as const, ...heads];
     for (const [branch, head] of candidates) {
-      if (await holds(repository, head, files)) return delivered(branch, head);
+      if (await holds(repository, head, files)) return committed(branch, head);
     }
     const own = await this.#ownBranch(repository, heads, parcel);
     const branch = own ?? names.find((name) => !heads.has(name) && !blocked.has(name));
@@ -132,7 +135,7 @@ export class GitLocation implements Location {
       dateMs: this.#deps.clock.nowMs(),
     });
     const isPublished = await repository.publish(branch, commit, expected);
-    return isPublished ? delivered(branch, commit) : null;
+    return isPublished ? committed(branch, commit) : null;
   }
 
   /** Returns the branch of an earlier delivery of the batch. */
@@ -202,10 +205,6 @@ export class GitLocation implements Location {
     return gitError(error, `${what} in ${this.name}`, this.#settings.remote.address);
   }
 }
-
-const delivered = (branch: string, commit: string): Delivered => ({
-  address: `branch ${branch} at ${commit}`,
-});
 
 /** Whether a commit has all of these files with the same content. */
 async function holds(

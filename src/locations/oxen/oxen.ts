@@ -6,7 +6,14 @@
  * by what it has saved. A branch with the results is known by the `Batch-Id` in the message of its head.
  */
 import { randomUUID } from "node:crypto";
-import { BATCH_TRAILER, branchNames, commitMessage } from "../commit-message.ts";
+import {
+  BATCH_TRAILER,
+  branchNames,
+  commitMessage,
+  committed,
+  committedParts,
+  MAX_RACES,
+} from "../commits.ts";
 import {
   assertParcel,
   type Delivered,
@@ -17,7 +24,6 @@ import {
   type LocationFile,
   type Parcel,
   type ParcelFile,
-  partsOf,
 } from "../location.ts";
 import type { LocationPath } from "../location-path.ts";
 import { isContentOf, untilAborted } from "../parcel-bytes.ts";
@@ -30,8 +36,6 @@ export interface OxenSettings extends OxenAddress {
   readonly author: { readonly name: string; readonly email: string };
 }
 
-const OUTERMOST = "runs";
-const MAX_RACES = 5;
 const COMMIT_ID = /^[0-9a-f]{1,64}$/;
 
 /** What is saved of an attempt: its workspace, and the branch that it has made at the base. */
@@ -87,13 +91,13 @@ export class OxenLocation implements Location {
       save: (made) => progress.save(JSON.stringify({ workspace, made } satisfies Begun)),
       signal,
     });
-    if (found.isDelivered) return delivered(found.branch, found.head);
+    if (found.isDelivered) return committed(found.branch, found.head);
     const { branch } = found;
     const commit = await this.#commit(parcel, { branch, workspace, signal });
     if (!(await this.#holds(parcel, commit, signal))) {
       throw new LocationError("refused", `${this.name} does not have what was sent`);
     }
-    return delivered(branch, commit);
+    return committed(branch, commit);
   }
 
   async discard(saved: string, { signal }: LocationCall): Promise<void> {
@@ -140,7 +144,7 @@ export class OxenLocation implements Location {
   async #commit(parcel: Parcel, { branch, workspace: id, signal }: Committing): Promise<string> {
     const body = { workspace_id: id, branch_name: branch };
     await this.#api.ask({ method: "PUT", path: ["workspaces"], body }, signal);
-    const folder = partsOf(parcel, OUTERMOST);
+    const folder = committedParts(parcel);
     for (const file of parcel.files) await upload({ api: this.#api, id, folder, signal }, file);
     const commit = await this.#merge(id, branch, { message: commitMessage(parcel), signal });
     await this.#removeWorkspace(id, signal);
@@ -201,7 +205,7 @@ export class OxenLocation implements Location {
   }
 
   async #holds(parcel: Parcel, commit: string, signal: AbortSignal): Promise<boolean> {
-    const folder = partsOf(parcel, OUTERMOST).join("/");
+    const folder = committedParts(parcel).join("/");
     for (const file of parcel.files) {
       const found = await this.#api.open(commit, `${folder}/${file.name}`, signal);
       if (found === null || !(await isSame(found.body, file, signal))) return false;
@@ -228,10 +232,6 @@ export class OxenLocation implements Location {
  * has uploaded up to then.
  */
 const newWorkspace = ({ deliveryId }: Parcel) => `batchd-${deliveryId}-${randomUUID()}`;
-
-const delivered = (branch: string, commit: string): Delivered => ({
-  address: `branch ${branch} at ${commit}`,
-});
 
 const parseBegun = (saved: string) => JSON.parse(saved) as Begun;
 

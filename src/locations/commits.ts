@@ -1,6 +1,19 @@
-/** The message of the commit with the results of a batch. Its trailers say which batch it is, to people and to batchd. */
+/**
+ * The commit with the results of a batch: its folder, its branch and its message. Trailers say which batch it is, to people
+ * and to batchd.
+ */
 import { truncate } from "../batch/truncate.ts";
-import type { Parcel } from "./location.ts";
+import { type Delivered, type Parcel, partsOf } from "./location.ts";
+
+/** How often another delivery may take the name of a branch in the moment after a look. */
+export const MAX_RACES = 5;
+
+/** The folder of a parcel in a repository, as the parts of its path. */
+export const committedParts = (parcel: Parcel) => partsOf(parcel, "runs");
+
+export const committed = (branch: string, commit: string): Delivered => ({
+  address: `branch ${branch} at ${commit}`,
+});
 
 /** Names the batch of a commit. A delivery looks for it before it makes another commit. */
 export const BATCH_TRAILER = "Batch-Id";
