@@ -26,11 +26,9 @@ const clock: Clock = {
 /** The output has some 12 MB, so it goes to a bucket in two parts. */
 const LARGE = chatLines(3, () => "[[big 4000000]]");
 
-async function post(service: TestService, path: string, body: object = {}) {
-  const headers = { "content-type": "application/json" };
-  const request = { method: "POST", headers, body: JSON.stringify(body) };
-  const response = await fetch(`${service.url}/v1${path}`, request);
-  return { status: response.status, body: (await response.json()) as DeliveryObject };
+async function post(service: TestService, path: string, body?: object) {
+  const { status, text } = await service.post(path, body);
+  return { status, body: JSON.parse(text) as DeliveryObject };
 }
 
 describe.skipIf(postgres === null || !hasS3Server())("on two servers of one database", () => {

@@ -28,15 +28,6 @@ const bucketAt = (endpoint: string) => ({
   ...S3_KEYS,
 });
 
-async function post(service: TestService, path: string, body: unknown) {
-  const response = await fetch(`${service.url}/v1${path}`, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify(body),
-  });
-  return { status: response.status, text: await response.text() };
-}
-
 /** Every byte below a folder. */
 function assertNoSecret(service: TestService, ...texts: readonly string[]): void {
   const written = bytesBelow(service.dataDir);
@@ -79,7 +70,7 @@ describe.skipIf(!hasS3Server())("with credentials of the client", () => {
   });
 
   test("results arrive in the bucket, and the credentials are gone once they have", async () => {
-    const answer = await post(service, `/batches/${batchId}/deliveries`, bucketAt(s3.url));
+    const answer = await service.post(`/batches/${batchId}/deliveries`, bucketAt(s3.url));
     expect(answer.status, answer.text).toBe(200);
     const { id, s3: shown } = JSON.parse(answer.text) as DeliveryObject;
     expect(shown).toEqual({
@@ -115,7 +106,7 @@ describe.skipIf(!hasS3Server())("with credentials of the client", () => {
       [{ ...bucketAt(endpoint), bucket: "no-such-bucket" }, "delivery.given_up"],
     ] as const;
     for (const [asked, end] of made) {
-      const { id } = JSON.parse((await post(service, path, asked)).text) as { id: string };
+      const { id } = JSON.parse((await service.post(path, asked)).text) as { id: string };
       await service.events.reached(end, { delivery: id });
       await expect.poll(() => open.size).toBe(0);
     }
@@ -129,7 +120,7 @@ describe.skipIf(!hasS3Server())("with credentials of the client", () => {
       endpoint: "/v1/chat/completions",
       x_batchd: { deliver: [down] },
     };
-    const created = await post(service, "/batches", asked);
+    const created = await service.post("/batches", asked);
     expect(created.status, created.text).toBe(200);
     const { id: batch } = JSON.parse(created.text) as { id: string };
     await service.events.reached("delivery.attempt_failed", { batch });
@@ -139,13 +130,13 @@ describe.skipIf(!hasS3Server())("with credentials of the client", () => {
     expect(waiting).toMatchObject({ status: "pending", error: { code: "unavailable" } });
     expect(sealedIn(service, waiting!.id)).toMatch(/^v1\./);
     const metrics = await (await fetch(`${service.url}/metrics`)).text();
-    const again = await post(service, path, down);
+    const again = await service.post(path, down);
     expect(again.status).toBe(409);
     assertNoSecret(service, created.text, list, metrics, again.text);
     const key = join(service.dataDir, "batchd.credentials-key");
     expect(statSync(key).mode & 0o777).toBe(0o600);
 
-    const cancelled = await post(service, `${path}/${waiting!.id}/cancel`, {});
+    const cancelled = await service.post(`${path}/${waiting!.id}/cancel`, {});
     expect(cancelled.status).toBe(200);
     expect(sealedIn(service, waiting!.id)).toBeNull();
     assertNoSecret(service, cancelled.text);
@@ -153,7 +144,7 @@ describe.skipIf(!hasS3Server())("with credentials of the client", () => {
 
   test("a refusal of the bucket ends the delivery without a word of the credentials", async () => {
     const wrong = { ...bucketAt(s3.url), secret_access_key: `${SECRET}x` };
-    const answer = await post(service, `/batches/${batchId}/deliveries`, wrong);
+    const answer = await service.post(`/batches/${batchId}/deliveries`, wrong);
     const { id } = JSON.parse(answer.text) as DeliveryObject;
     // The operator cannot help it.
     await service.events.reached("delivery.given_up", { delivery: id, level: "warn" });
@@ -227,7 +218,7 @@ test("a server of a client cannot lead batchd elsewhere by a redirect", async ()
     config: { deliveries: { allow_private_hosts: ["localhost"] } },
   });
   const { id } = await service.run(chatLines(1));
-  const { text } = await post(service, `/batches/${id}/deliveries`, bucketAt(endpoint));
+  const { text } = await service.post(`/batches/${id}/deliveries`, bucketAt(endpoint));
   const made = JSON.parse(text) as DeliveryObject;
   const end = await Promise.race(
     ["delivery.given_up", "delivery.attempt_failed"].map((event) =>
@@ -252,12 +243,11 @@ test("a bucket at a private address is refused, as an address at once and as a n
     "168.63.129.16",
     "2130706433",
   ]) {
-    const { status, text } = await post(service, path, bucketAt(`http://${host}`));
+    const { status, text } = await service.post(path, bucketAt(`http://${host}`));
     expect([status, JSON.parse(text)], host).toMatchObject([400, { error: { param: "endpoint" } }]);
     expect(text).not.toContain(SECRET);
   }
-  const named = await post(
-    service,
+  const named = await service.post(
     path,
     bucketAt(new URL(upstream.url).origin.replace("127.0.0.1", "localhost")),
   );
@@ -277,7 +267,7 @@ test("credentials that cannot be sent are refused at once, without being repeate
   const usual = { ...bucketAt("https://bucket.example"), session_token: TOKEN };
   for (const field of ["access_key_id", "session_token"] as const) {
     const bucket = { ...usual, [field]: `${SECRET}\n` };
-    const { status, text } = await post(service, `/batches/${id}/deliveries`, bucket);
+    const { status, text } = await service.post(`/batches/${id}/deliveries`, bucket);
     expect([status, JSON.parse(text)]).toMatchObject([400, { error: { param: field } }]);
     assertNoSecret(service, text);
   }
@@ -290,7 +280,7 @@ test("buckets of clients can be turned off, and need a key that all servers have
     config: { deliveries: { client_buckets: false } },
   });
   const { id } = await service.run(chatLines(1));
-  const refused = await post(service, `/batches/${id}/deliveries`, bucketAt("http://s3.example"));
+  const refused = await service.post(`/batches/${id}/deliveries`, bucketAt("http://s3.example"));
   expect(refused.status).toBe(400);
   expect(refused.text).toContain("deliveries.client_buckets");
 });

@@ -15,7 +15,7 @@ import { startOtlpReceiver } from "../support/otlp-receiver.ts";
 import { aCall, aParcel } from "../support/parcels.ts";
 import { query, sharePostgres } from "../support/postgres.ts";
 import { hasS3Server, S3_KEYS, startS3Server } from "../support/s3-server.ts";
-import { chatLines, startTestService, type TestService } from "../support/service.ts";
+import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -33,13 +33,6 @@ const bucketAt = (endpoint: string) => ({
   session_token: `token-${CANARY}`,
 });
 
-async function post(service: TestService, path: string, body: object) {
-  const headers = { "content-type": "application/json" };
-  const request = { method: "POST", headers, body: JSON.stringify(body) };
-  const response = await fetch(`${service.url}/v1${path}`, request);
-  return { status: response.status, text: await response.text() };
-}
-
 test("credentials of a delivery that waits are in no trace, no audit log and no copy of the installation", async () => {
   using folder = temporaryFolder("batchd-canary-");
   await using upstream = await startUpstream();
@@ -55,7 +48,7 @@ test("credentials of a delivery that waits are in no trace, no audit log and no 
   });
   const { id } = await service.run(chatLines(1));
   const path = `/batches/${id}/deliveries`;
-  const { text } = await post(service, path, bucketAt("http://127.0.0.1:9"));
+  const { text } = await service.post(path, bucketAt("http://127.0.0.1:9"));
   const made = (JSON.parse(text) as { id: string }).id;
   await service.events.reached("delivery.attempt_failed", { delivery: made });
   await service.close();
@@ -91,13 +84,13 @@ test.runIf(postgres !== null)(
     });
     const { id } = await service.run(chatLines(1));
     const path = `/batches/${id}/deliveries`;
-    const refused = await post(service, path, bucketAt("http://127.0.0.1:9"));
+    const refused = await service.post(path, bucketAt("http://127.0.0.1:9"));
     expect(refused.status).toBe(400);
     expect(refused.text).toContain("deliveries.credentials_key");
     expect(refused.text).not.toContain(CANARY);
     const deliveries = { ...open, credentials_key: "k".repeat(32) };
     service.reconfigure({ database_url, deliveries });
-    const taken = await post(service, path, bucketAt("http://127.0.0.1:9"));
+    const taken = await service.post(path, bucketAt("http://127.0.0.1:9"));
     expect(taken.status, taken.text).toBe(200);
   },
 );
@@ -127,7 +120,7 @@ test.runIf(postgres !== null && hasS3Server())(
     await using api = await start("api");
     const { session_token: _none, ...bucket } = { ...bucketAt(s3.url), ...S3_KEYS };
     const asked = { ...bucket, bucket: "tests", prefix: "mine/" };
-    const made = await post(api, `/batches/${batch}/deliveries`, asked);
+    const made = await api.post(`/batches/${batch}/deliveries`, asked);
     expect(made.status, made.text).toBe(200);
     const makeDue = () => query(database_url, "update batch_deliveries set next_attempt_at_ms = 0");
     const endAt = async (otherwise: object) => {

@@ -129,6 +129,14 @@ export class TestService implements AsyncDisposable {
     return this.ended((await this.submit(lines)).id);
   }
 
+  /** Asks the API by plain HTTP, for what the SDK does not have. */
+  async post(path: string, body: object = {}): Promise<{ status: number; text: string }> {
+    const headers = { "content-type": "application/json" };
+    const request = { method: "POST", headers, body: JSON.stringify(body) };
+    const response = await fetch(`${this.url}/v1${path}`, request);
+    return { status: response.status, text: await response.text() };
+  }
+
   /** Resolves to the text of a result file; empty for a missing one. */
   async text(fileId: string | null | undefined): Promise<string> {
     if (fileId === null || fileId === undefined) return "";
