@@ -11,7 +11,7 @@ import {
 } from "pino";
 import { printableLines } from "../printable.ts";
 import { isDamaged } from "../store/failures.ts";
-import { systemCode } from "../system-code.ts";
+import { systemCode, systemCodes } from "../system-code.ts";
 import type { LOG_EVENTS } from "./log-events.ts";
 import { readableLine } from "./readable-line.ts";
 
@@ -85,8 +85,18 @@ const withoutRepeatedDamage: NonNullable<LoggerOptions["hooks"]> = {
   },
 };
 
-/** Names the codes that Node.js has no name for. */
-const serialized = (error: Error) => ({ ...stdSerializers.err(error), code: systemCode(error) });
+/** The errors of a database or a bucket that is away. Each request and each loop meets them until it is back. */
+const AWAY_CODES: readonly string[] = ["STORE_UNAVAILABLE", "BLOBS_UNAVAILABLE"];
+
+/**
+ * Names the codes that Node.js has no name for. What is away is said by the messages; a stack would be five sixths of a log
+ * that grows with every request.
+ */
+function serialized(error: Error) {
+  const { stack, ...fields } = stdSerializers.err(error);
+  const isAway = systemCodes(error).some((code) => AWAY_CODES.includes(code));
+  return { ...fields, code: systemCode(error), ...(!isAway && { stack }) };
+}
 
 export function createLog(level: LogLevel, stream: DestinationStream = process.stderr): LeveledLog {
   const log = pino(

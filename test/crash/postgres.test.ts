@@ -154,13 +154,16 @@ describe.skipIf(postgres === null)("on PostgreSQL and a folder", () => {
   });
 
   test.skipIf(postgres?.server === null)(
-    "while the database is away requests get a 503 and the batch waits; then it goes on",
+    "while the database is away requests get a 503, the batch waits and the log is short; then it goes on",
     async () => {
       const stderr = await withoutDatabase(async () => {
         await postgres!.server!.stop();
         return () => postgres!.server!.start();
       });
       expect(stderr).not.toContain(PASSWORD);
+      const ofOutage = stderr.split("\n").filter((line) => line.includes("STORE_UNAVAILABLE"));
+      expect(ofOutage.join("\n")).toContain("the database cannot be reached");
+      expect(ofOutage.join("\n")).not.toContain("stack");
     },
   );
 

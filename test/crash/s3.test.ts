@@ -108,7 +108,10 @@ describe.skipIf(!hasS3Server())("files, journals and results in a bucket", () =>
     await upstream.reached(upstream.total + LINES / 6);
     await outage("slow_down", { proxy, running, fileId: inputId });
     await upstream.reached(upstream.total + LINES / 6);
-    await running.batchd.kill();
+    const { stderr } = await running.batchd.kill();
+    const ofOutage = stderr.split("\n").filter((line) => line.includes("BLOBS_UNAVAILABLE"));
+    expect(ofOutage.join("\n")).toContain("SlowDown");
+    expect(ofOutage.join("\n")).not.toContain("stack");
     proxy.trouble = { kind: "cut", afterBytes: 20_000 };
     running = await start(setup);
 
