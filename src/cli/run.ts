@@ -154,8 +154,7 @@ async function work(workshop: Workshop, job: Job, signal: AbortSignal) {
       if (!(await hasAnswered(batch))) await endInVain(batch, job);
       return batch;
     },
-    // Nothing is between the command and its own data.
-    passing: () => null,
+    passing: storageTrouble,
     view,
     clock: systemClock,
     signal,
@@ -168,6 +167,14 @@ async function work(workshop: Workshop, job: Job, signal: AbortSignal) {
   if (!json) sayEnd(batch, null);
   if (isFinal(batch.status) && batch.status !== "failed") await writeResults(workshop, batch, job);
   return batch;
+}
+
+/** Returns what a disk says that is full or fails, for which the engine waits, too; null for any other error. */
+function storageTrouble(error: unknown): string | null {
+  if (!(error instanceof Error)) return null;
+  const { code, message, cause } = error as NodeJS.ErrnoException;
+  if (code !== "STORE_UNAVAILABLE") return null;
+  return cause instanceof Error ? `${message}: ${cause.message}` : message;
 }
 
 /** The key of the metadata that says which input a batch has. */
@@ -185,9 +192,9 @@ function answersSince({ counts, metadata }: Batch, { batches }: Workshop, { flag
   return async ({ id, request_counts: now }: ShownBatch): Promise<boolean> => {
     const count = (now?.completed ?? 0) + (now?.failed ?? 0);
     if (hasAnswered || count <= counts.completed + counts.failed) return hasAnswered;
-    hasAnswered = true;
     const asked = { project: DEFAULT_PROJECT, id: id as UntrustedId<"batch"> };
     await batches.update(asked, { metadata: { ...metadata, [ANSWERED_KEY]: digest } });
+    hasAnswered = true;
     return true;
   };
 }

@@ -339,7 +339,7 @@ test("a full disk is said, and the run goes on when there is room", async (conte
   expect(resize(30_000_000)).toBe(0);
   const { code, stderr } = await running.exited();
   expect(stderr).not.toMatch(/unclean|Error:/);
-  expect(code).toBe(0);
+  expect({ code, stderr }).toMatchObject({ code: 0 });
   expect(idsIn(output)).toHaveLength(3);
 });
 
