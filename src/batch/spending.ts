@@ -70,8 +70,10 @@ const inUnit = (spending: Spending, unit: keyof Spending): bigint => BigInt(spen
 
 export function grantOf(bounds: readonly Bound[], request: SpendingRequest): SpendingGrant {
   const { inFlight, needed, wanted } = request;
+  // Without a next line, as where a chunk only gives back, those under way may be the last ones of the batch.
+  const hasNext = needed.tokens > 0;
   const exhausted = bounds.find(({ used, limit, unit }) => used + inUnit(needed, unit) > limit);
-  if (exhausted !== undefined) {
+  if (hasNext && exhausted !== undefined) {
     return { kind: "exhausted", reason: exhausted.reason, limit: exhausted.text };
   }
   const ahead = subtractSpending(wanted, needed);
