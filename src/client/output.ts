@@ -2,6 +2,7 @@
  * Writes results to a file or to standard output. A file is complete or not there: the bytes go to a temporary name
  * beside it, are synced, and get its name at the end.
  */
+import { randomBytes } from "node:crypto";
 import { createWriteStream, fstatSync } from "node:fs";
 import { access, constants, open, realpath, rename, rm, stat } from "node:fs/promises";
 import { basename, dirname, join, resolve, sep } from "node:path";
@@ -114,9 +115,12 @@ async function writePath(source: Readable, path: string): Promise<void> {
   }
 }
 
-/** The longest name that a file system takes has no room for more. A character has four bytes at the most. */
+/**
+ * The longest name that a file system takes has no room for more. A character has four bytes at the most. The process has the
+ * same number as those of other containers that write beside it.
+ */
 const temporaryNameFor = (name: string): string =>
-  `${[...name].slice(0, 50).join("")}.${process.pid}.part`;
+  `${[...name].slice(0, 50).join("")}.${randomBytes(8).toString("hex")}.part`;
 
 async function syncFolder(path: string): Promise<void> {
   const folder = await open(path, "r").catch(() => null);

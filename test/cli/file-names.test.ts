@@ -1,7 +1,9 @@
 /** Names of files that a shell, an option or a file system takes for something else. */
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
+import { PassThrough } from "node:stream";
 import { expect, test } from "vitest";
+import { writeOutput } from "../../src/client/output.ts";
 import { runCommand } from "../support/command.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { paste, putCommand } from "../support/paste.ts";
@@ -25,6 +27,8 @@ function fileOf(name: string, lines: readonly string[]): string {
 
 /** The longest name that Linux takes. */
 const NAME_MAX = 255;
+
+const isTemporary = (name: string) => name.endsWith(".part");
 
 const quoted = (word: string) => `'${word.replaceAll("'", "'\\''")}'`;
 
@@ -90,7 +94,23 @@ test("answers and lines that failed get the longest names that their file system
     const text = readFileSync(join(folder, `${stem}${ending}`), "utf8");
     expect(JSON.parse(text)).toMatchObject({ custom_id: id });
   }
-  expect(readdirSync(folder).filter((name) => name.endsWith(".part"))).toEqual([]);
+  expect(readdirSync(folder).filter(isTemporary)).toEqual([]);
+});
+
+test("two commands with one process number, as in two containers, write long names that begin alike side by side", async () => {
+  const both = ["1", "2"].map((shard) => ({
+    shard,
+    path: join(folder, `${"x".repeat(100)}${shard}.jsonl`),
+    source: new PassThrough(),
+  }));
+  const written = Promise.allSettled(both.map(({ path, source }) => writeOutput(source, path)));
+  for (const { source, shard } of both) source.write(`${shard}\n`);
+  const temporaries = () => readdirSync(folder).filter(isTemporary);
+  await expect.poll(() => temporaries().length).toBeGreaterThan(0);
+  for (const { source } of both) source.end();
+  await written;
+  expect(temporaries()).toEqual([]);
+  for (const { path, shard } of both) expect(readFileSync(path, "utf8")).toBe(`${shard}\n`);
 });
 
 test("a file whose name begins with a dash is found under the name that the command proposes", async () => {
