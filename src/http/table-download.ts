@@ -36,7 +36,10 @@ export async function answerTable(
     headers,
     pieces: table.content,
     signal: table.over,
-    onBroken: (fields) => log.warn({ file: file.id, format, ...fields }, "download.broken"),
+    onBroken: (fields) => {
+      const { aborted: isOver, reason: err } = table.over;
+      log.warn({ file: file.id, format, ...fields, ...(isOver && { err }) }, "download.broken");
+    },
   });
 }
 

@@ -184,6 +184,7 @@ async function startProjects(names: readonly string[], clock?: FakeClock) {
       await answer.body?.cancel();
       return answer.status;
     },
+    events: service.events,
     [Symbol.asyncDispose]: () => service[Symbol.asyncDispose](),
   };
 }
@@ -200,7 +201,7 @@ test("two projects of slow clients leave a conversion to a third one", async () 
   for (const connection of held) connection.socket.destroy();
 });
 
-test("a client that has read nothing for ten seconds leaves its conversion to one that comes, and sees a broken table", async () => {
+test("a client that has read nothing for ten seconds leaves its conversion to one that comes, sees a broken table, and the log says why", async () => {
   const clock = new FakeClock();
   await using others = await startProjects(["first", "second", "third", "fourth"], clock);
   const held = [
@@ -219,6 +220,11 @@ test("a client that has read nothing for ten seconds leaves its conversion to on
     .toBe(200);
   for (const { socket } of held) socket.resume();
   await Promise.any(closed);
+  await others.events.reached("download.broken", { format: "csv" });
+  const [broken] = others.events.all.filter(({ event }) => event === "download.broken");
+  expect(broken?.["err"]).toMatchObject({
+    message: expect.stringContaining("another waited for its conversion"),
+  });
   for (const { socket } of held) socket.destroy();
 });
 
