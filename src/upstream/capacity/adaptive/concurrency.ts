@@ -6,14 +6,12 @@
  * from experiments, each a comparison of two limits. Between experiments the limit is held, and no single answer can
  * move it.
  *
- * | Phase | What is tried | Then |
- * |---|---|---|
- * | climb | more: twice as many at the start, later a quarter more and then by ever more | on, while they finish enough
- * more work; else, if a second round agrees, the limit that is enough |
- * | hold | nothing: latency and its noise are averaged | some rounds, more each time the limit proved right, and seconds in
- * the end; then climb and probe the latency in turns |
- * | probe latency | a fifth less | the limit that is enough, if the lower one finishes nearly as much, beyond the noise;
- * else back |
+ * - **Climb** tries more: twice as many at the start, later a quarter more and then by ever more. It goes on while they finish
+ *   enough more work; else, if a second round agrees, the limit is the one that is enough.
+ * - **Hold** tries nothing: latency and its noise are averaged, for some rounds, more each time the limit proved right, and for
+ *   seconds in the end. Then come a climb and a probe of the latency in turns.
+ * - **Probe latency** tries a fifth less. If the lower limit finishes nearly as much, beyond the noise, the limit is the one that
+ *   is enough; else it goes back.
  *
  * **Enough** is throughput × the latency at the lower of the two limits, which is bandwidth × base delay.
  *
