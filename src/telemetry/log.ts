@@ -112,7 +112,8 @@ export function createLog(level: LogLevel, stream: DestinationStream = process.s
       redact: [
         "authorization",
         "*.authorization",
-        "apiKey",
+        "api_key",
+        "*.api_key",
         "*.apiKey",
         "key",
         "*.key",

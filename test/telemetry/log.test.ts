@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { LOG_EVENTS } from "../../src/telemetry/log-events.ts";
+import { Events } from "../support/events.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLine, chatLines, startTestService } from "../support/service.ts";
 import { isSource, readSources } from "../support/source-tree.ts";
@@ -30,6 +31,14 @@ test("the fields of the log have names in snake case", async () => {
   const names = new Set(service.events.all.flatMap((entry) => Object.keys(entry)));
   expect(names).toContain("upstream_request_id");
   expect([...names].filter((name) => !/^[a-z]+(_[a-z]+)*$/.test(name))).toEqual([]);
+});
+
+test("the log shows no key, even where one is passed to it", () => {
+  const events = new Events();
+  const secret = "sk-of-an-operator";
+  events.log.info({ api_key: secret, target: { api_key: secret, apiKey: secret } }, "file.stored");
+  expect(events.count("file.stored")).toBe(1);
+  expect(JSON.stringify(events.all)).not.toContain(secret);
 });
 
 test("a file and a batch can be traced back to the request that made them", async () => {
