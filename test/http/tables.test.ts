@@ -147,7 +147,7 @@ async function holdTable(
   return connection;
 }
 
-test("a table that cannot be made to its end does not look complete, not even to a client of HTTP/1.0", async () => {
+test("a table that cannot be made to its end does not look complete, not even to a client of HTTP/1.0, and the log says why", async () => {
   const path = join(service.dataDir, "blobs", "files", largeId);
   const results = await readFile(path);
   using connection = await holdTable(service.url, largeId, { version: "1.0" });
@@ -156,6 +156,9 @@ test("a table that cannot be made to its end does not look complete, not even to
   await truncate(path, results.length / 2);
   connection.socket.resume();
   expect(await wasReset).toBe(true);
+  await service.events.reached("download.broken", { file: largeId });
+  const broken = service.events.all.findLast(({ event }) => event === "download.broken");
+  expect(broken?.["err"]).toMatchObject({ message: expect.stringContaining("ends before byte") });
 });
 
 /** A server with projects of these names, of which each has a large result file, and a status for each download. */
