@@ -40,7 +40,7 @@ async function answerRows(
   await using reading = await results.open(scopedIdOf(c), query, signal);
   assertStillGood(c);
   // A client that went while it waited was sent nothing, so nothing has broken.
-  if (signal.aborted) return RESPONSE_ALREADY_SENT;
+  if (c.env.outgoing.closed) return RESPONSE_ALREADY_SENT;
   const { batch, rows } = reading;
   return await answerStream(c, {
     headers: { "content-type": "application/jsonl", "x-batch-status": batch.status },
