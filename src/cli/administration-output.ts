@@ -15,7 +15,7 @@ export type AdministrativeAct = (administration: Administration) => Promise<numb
 export interface Commands {
   /** Adds the options that name a configuration. */
   readonly withOptions: (command: Command) => Command;
-  /** Runs a command on a database that is there: another folder has no keys and no projects, which would look as if all were gone. */
+  /** Runs a command on a database that is there: another folder has no keys and no projects, as if all were gone. */
   readonly run: (flags: Overrides, act: AdministrativeAct) => Promise<void>;
   /** Runs a command that may come before the first start of a server, and makes the database for it. */
   readonly begin: (flags: Overrides, act: AdministrativeAct) => Promise<void>;

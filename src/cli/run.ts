@@ -77,8 +77,8 @@ async function runFile(file: string, flags: RunFlags, signal: AbortSignal): Prom
 }
 
 /**
- * The name of the folder of a finished run, until it is removed. A kill meanwhile would leave a part of it under the name from which
- * runs go on: without its results, or empty, so that all lines are sent again.
+ * The name of the folder of a finished run, until it is removed. A kill meanwhile would leave a part of it under the name from
+ * which runs go on: without its results, or empty, so that all lines are sent again.
  */
 const doneNameOf = (dataDir: string): string => `${dataDir}-done`;
 

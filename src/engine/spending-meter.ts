@@ -1,8 +1,9 @@
 /**
  * Holds the lines of one chunk to the budget of their batch and to the quotas of their project. The store grants what
- * the next lines may use (`store/spending.ts`), many lines at a time while there is room, so most lines do not have to ask. A line
- * counts at its estimate while it is at a target, and at what its answer took, where that is more, until its record is durable: from
- * then on the store counts what it really took. A line that waits for a target counts for nothing, and has to fit again when it has its slot.
+ * the next lines may use (`store/spending.ts`), many lines at a time while there is room, so most lines do not have to ask. A
+ * line counts at its estimate while it is at a target, and at what its answer took, where that is more, until its record is
+ * durable: from then on the store counts what it really took. A line that waits for a target counts for nothing, and has to fit
+ * again when it has its slot.
  *
  * Near a limit a line may have to wait until others take less than their estimates. The batch is paused only when its
  * next line would not fit even then. A chunk whose lines do not get out keeps nothing for them: a slow target, or one that is
@@ -148,7 +149,7 @@ export class SpendingMeter {
   #leftCount: number;
   /** A line that did not fit lately, and until when that is believed. */
   #refused: { readonly needed: Spending; readonly untilMs: number } | null = null;
-  /** Whether the store may have more reserved than `#reserved`, as an answer has used up parts of other lines since it was asked. */
+  /** Whether the store may have more reserved than `#reserved`: an answer has used up parts of other lines since it was asked. */
   #isExceeded = false;
   /** Whether a line has gone out since the last look. */
   #isMoving = false;
@@ -192,8 +193,8 @@ export class SpendingMeter {
   }
 
   /**
-   * An answer took so much more than its estimate. Until its record is durable, that counts as under way, so there may be no room any
-   * more for the lines behind it.
+   * An answer took so much more than its estimate. Until its record is durable, that counts as under way, so there may be no room
+   * any more for the lines behind it.
    */
   exceed(excess: Spending): void {
     if (isWithin(excess, NO_SPENDING)) return;

@@ -1,8 +1,8 @@
 /**
- * Removes what is no longer needed: deleted batches, journals of final batches, content of deleted files, ended uploads and their parts, old
- * idempotency keys and tombstones, and garbage. Garbage is a blob without a row that can never get one. Each step deletes the blob
- * first and the row last, so a sweep that is cut short is simply done again. An item that cannot be removed is logged
- * and left for the next sweep; it holds up no other. A damaged database ends the sweep.
+ * Removes what is no longer needed: deleted batches, journals of final batches, content of deleted files, ended uploads and their
+ * parts, old idempotency keys and tombstones, and garbage. Garbage is a blob without a row that can never get one. Each step
+ * deletes the blob first and the row last, so a sweep that is cut short is simply done again. An item that cannot be removed is
+ * logged and left for the next sweep; it holds up no other. A damaged database ends the sweep.
  *
  * The sweeper must never delete by age: while the database is locked or the disk is full, the row of a blob may be
  * hours behind. The store knows which blobs are garbage (`findGarbage`), and garbage stays garbage, because the store

@@ -49,9 +49,9 @@ export interface ProjectStore {
    */
   beginDeletingProjectIfPresent(name: string): Promise<boolean>;
   /**
-   * Deletes what the project has, of its batches a page: batches and files are marked, and the sweep removes them with their bytes. Returns
-   * how many things are left as far as it has counted, the mark not among them. The mark goes when nothing is left and its time is over.
-   * Nothing is deleted of a project without the mark.
+   * Deletes what the project has, of its batches a page: batches and files are marked, and the sweep removes them with their
+   * bytes. Returns how many things are left as far as it has counted, the mark not among them. The mark goes when nothing is left
+   * and its time is over. Nothing is deleted of a project without the mark.
    */
   purgeProject(name: string): Promise<number>;
 }

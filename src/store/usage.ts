@@ -35,7 +35,7 @@ export interface UsageCursor {
 
 /** The part of the {@link Store} port for usage. It outlives the batches. */
 export interface UsageStore {
-  /** Sums up each of these batches by price, the one that was used first before the others. Answers without a price are left out. */
+  /** Sums up each of these batches by price, in the order in which the prices were used. Answers without a price are left out. */
   findPricedUsage(batchIds: readonly BatchId[]): Promise<PricedUsage[]>;
   /** Sums up what was used, some thousand batches at a time: a caller sums up the pages as it wants. */
   listUsage(query: UsageQuery, after: UsageCursor | null): Promise<UsagePage>;

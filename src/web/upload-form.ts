@@ -1,6 +1,6 @@
 /**
- * The place to drop a file on, and the bar of its upload. `assets/upload.js` sends the file. A screen reader reads out each change of
- * a status, so the share is beside it.
+ * The place to drop a file on, and the bar of its upload. `assets/upload.js` sends the file. A screen reader reads out each change
+ * of a status, so the share is beside it.
  */
 import { type Html, html } from "./html.ts";
 
