@@ -70,6 +70,26 @@ describe.skipIf(postgres === null)("the connections to the database", () => {
     await Promise.all(renamed);
   });
 
+  test("are not all for the work of the server: clients are answered while its statements wait for a locked table", async () => {
+    await using shared = await startShared(4);
+    const { second, submit, a } = shared;
+    upstream.hold();
+    const batches = await Promise.all(Array.from({ length: 6 }, () => submit(a)));
+    await upstream.reached(upstream.total - upstream.inFlight + batches.length);
+    await second.query("begin");
+    await second.query("lock table segments in access exclusive mode");
+    upstream.release();
+    await expect.poll(shared.waitingForRows).toBeGreaterThan(2);
+    for (const { id } of batches) {
+      expect((await a.batches.retrieve(id)).status).toBe("in_progress");
+    }
+    expect(await shared.waitingForRows()).toBe(3);
+    await second.query("rollback");
+    for (const { id } of batches) {
+      await shared.service.events.reached("batch.completed", { batch: id });
+    }
+  });
+
   test("are given to each project in turn: a request does not wait behind all that another project sent before", async () => {
     await using shared = await startShared(1);
     const { service, second, submit, a, b } = shared;

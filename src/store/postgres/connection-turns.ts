@@ -2,7 +2,9 @@
  * Shares the connections of the pool among projects. In one queue, a client would wait behind all requests that others have
  * sent before: hundreds of one project are seconds for each statement, and the renewal of leases waited as long.
  *
- * A project may hold no more connections than are free, since those that wait for a row must leave some to others.
+ * A project may hold no more connections than are free, since those that wait for a row must leave some to others. The work of
+ * the process itself leaves a quarter of all to clients for the same reason: while a table is locked, each of its loops and
+ * journals waits on a connection.
  */
 import type { Clock } from "../../clock.ts";
 import { ClientTurns, type Party } from "../../resources/client-turns.ts";
@@ -17,8 +19,13 @@ export interface TurnsOptions {
   readonly clock: Pick<Clock, "after">;
 }
 
+/** The part of the connections that the work of the process does not take. */
+const PART_OF_CLIENTS = 1 / 4;
+
 export class ConnectionTurns {
   readonly #options: TurnsOptions;
+  /** The most connections that the work of the process holds at a time. */
+  readonly #ofProcess: number;
   #free: number;
   readonly #held = new Map<Party, number>();
   readonly #waiting = new ClientTurns<Waiter>();
@@ -26,6 +33,7 @@ export class ConnectionTurns {
   constructor(options: TurnsOptions) {
     this.#options = options;
     this.#free = options.total;
+    this.#ofProcess = options.total - Math.floor(options.total * PART_OF_CLIENTS);
   }
 
   /** Resolves when a connection is free for the work that asks. The caller must dispose of the result. */
@@ -54,7 +62,9 @@ export class ConnectionTurns {
 
   readonly #mayTake = (party: Party): boolean => {
     const held = this.#held.get(party) ?? 0;
-    return this.#free > 0 && (party === null || held < Math.max(1, this.#free));
+    // Work that waited until enough are free would never have a turn beside many clients, and the leases would run out.
+    const most = party === null ? this.#ofProcess : Math.max(1, this.#free);
+    return this.#free > 0 && held < most;
   };
 
   #hold(party: Party): void {
