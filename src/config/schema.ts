@@ -208,7 +208,7 @@ const DATABASE = z.strictObject({
   pool_size: int(1, 1_000)
     .default(10)
     .describe(
-      "Connections to PostgreSQL at most. Each costs the server some 10 MB; calls that find none free wait for 5 seconds.",
+      "Connections to PostgreSQL at most. Each costs the server some 10 MB; calls that find none free wait for 20 seconds.",
     ),
   tls: z.enum(["off", "encrypt", "verify"]).optional().meta({
     description:
