@@ -34,7 +34,7 @@ export async function measureStore({ storeBatchCount, storeChunkCount }: Sizes):
   });
   if (postgres === null) return [];
   const url = await postgres.createDatabase();
-  const opened = await openPostgresStore({ url, poolSize: 4, listens: false, clock: systemClock });
+  const opened = await openPostgresStore({ url, poolSize: 5, listens: false, clock: systemClock });
   if (!opened.ok) throw new Error(opened.problem);
   const { store } = opened;
   try {

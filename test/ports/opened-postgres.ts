@@ -14,7 +14,7 @@ export async function openStore(
 ): Promise<Store & AsyncDisposable> {
   const opened = await openPostgresStore({
     url,
-    poolSize: 4,
+    poolSize: 5,
     listens: false,
     clock: systemClock,
     nowMs: () => storeClock.nowMs(),
