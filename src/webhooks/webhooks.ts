@@ -18,6 +18,7 @@ import { loop, Nudge } from "../loop.ts";
 import { AddressGuard } from "../resources/address-guard.ts";
 import type {
   Announcement,
+  DueWebhook,
   WebhookDelivery,
   WebhookDeliveryStore,
 } from "../store/webhook-deliveries.ts";
@@ -73,7 +74,7 @@ export class Webhooks {
   readonly #drain = new AbortController();
   readonly #interrupt = new AbortController();
   readonly #inFlight = new Set<Promise<void>>();
-  /** The project of the last event, by the name of the endpoint. */
+  /** The project of the last event, by the name of the endpoint. The endpoint that had its turn last is at the end. */
   readonly #lastProjects = new Map<string, string>();
   #loop: Promise<void> | null = null;
 
@@ -140,8 +141,9 @@ export class Webhooks {
     const { size } = this.#inFlight;
     if (size >= MAX_IN_FLIGHT) return false;
     const maxLeased = size < SECOND_EVENTS_BELOW ? MAX_IN_FLIGHT_PER_WEBHOOK : 1;
-    // Webhooks that have none in flight come first.
-    for (const { webhook, leasedCount } of await this.#options.store.listDueWebhooks()) {
+    for (const { webhook, leasedCount } of this.#inTurn(
+      await this.#options.store.listDueWebhooks(),
+    )) {
       if (leasedCount >= maxLeased) return false;
       if (this.#isElsewhere(webhook)) continue;
       const delivery = await this.#claim(webhook, maxLeased);
@@ -154,6 +156,16 @@ export class Webhooks {
       return true;
     }
     return false;
+  }
+
+  /**
+   * Webhooks that have none in flight come first. Among them it is by turns: one whose events fail at once has none in flight
+   * and the oldest event at every look, and would hold up all others.
+   */
+  #inTurn(due: readonly DueWebhook[]): DueWebhook[] {
+    const turns = new Map([...this.#lastProjects.keys()].map((webhook, turn) => [webhook, turn]));
+    const turnOf = ({ webhook }: DueWebhook) => turns.get(webhook) ?? -1;
+    return due.toSorted((a, b) => a.leasedCount - b.leasedCount || turnOf(a) - turnOf(b));
   }
 
   /** Whether only other processes have the endpoint. They are to deliver its events. */
@@ -180,7 +192,10 @@ export class Webhooks {
       maxLeased,
       afterProject: this.#lastProjects.get(webhook) ?? "",
     });
-    if (delivery !== null) this.#lastProjects.set(webhook, delivery.project);
+    if (delivery !== null) {
+      this.#lastProjects.delete(webhook);
+      this.#lastProjects.set(webhook, delivery.project);
+    }
     return delivery;
   }
 
