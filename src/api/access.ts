@@ -71,6 +71,9 @@ const DIGEST_PREFIX = "sha256:";
 const digestOf = (key: string) =>
   key.startsWith(DIGEST_PREFIX) ? Buffer.from(key.slice(DIGEST_PREFIX.length), "hex") : sha256(key);
 
+/** What an operator has changed through this process, once it is stored. */
+export type KeyChange = { readonly made: KeyInForce } | { readonly revoked: KeyId };
+
 interface KnownKey {
   readonly digest: Buffer;
   readonly caller: Caller;
@@ -86,7 +89,8 @@ export class Access {
   readonly #end = new AbortController();
   #looping: Promise<void> = Promise.resolve();
   #isKeyRequired = false;
-  #stored: ReadonlyMap<KeyId, KnownKey> = new Map();
+  #stored = new Map<KeyId, KnownKey>();
+  /** It is null when the next reading has to read all keys. */
   #mark: string | null = null;
   /** The start of the last successful reading, as elapsed time; null before the first. */
   #readAtMs: number | null = null;
@@ -120,12 +124,19 @@ export class Access {
     this.#nudge.now();
   }
 
-  /** Resolves when the changes until now are in force here. If the database is away, they are so a little later. */
-  async refresh(): Promise<void> {
-    // A reading that is under way may have begun before the change.
+  /**
+   * Puts a change of this process in force. All keys are read within two seconds, and not for each of many changes: there may be
+   * tens of thousands of keys.
+   */
+  readonly apply = async (change: KeyChange): Promise<void> => {
+    // A reading that is under way may have begun before the change, and would take it back.
     await this.#reading?.catch(() => {});
-    await this.#read().catch(() => {});
-  }
+    this.#mark = null;
+    if ("made" in change) {
+      this.#isKeyRequired = true;
+      this.#stored.set(change.made.id, known(change.made));
+    } else this.#stored.delete(change.revoked);
+  };
 
   async close(): Promise<void> {
     this.#end.abort();

@@ -8,6 +8,7 @@ import type { KeyId, KeyQuery, StoredKey } from "../store/keys.ts";
 import type { Page } from "../store/page.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
+import type { KeyChange } from "./access.ts";
 import { newKeyText, sha256 } from "./key-text.ts";
 import { nameReserved } from "./projects.ts";
 
@@ -16,7 +17,7 @@ export interface KeysDeps {
   readonly clock: Clock;
   readonly log: Log;
   /** Resolves when this process knows the change. Others find out by themselves. */
-  readonly refresh: () => Promise<void>;
+  readonly onChanged: (change: KeyChange) => Promise<void>;
 }
 
 export interface KeyRequest {
@@ -40,7 +41,7 @@ export class Keys {
   }
 
   async create(request: KeyRequest): Promise<CreatedKey> {
-    const { store, clock, log, refresh } = this.#deps;
+    const { store, clock, log, onChanged } = this.#deps;
     const createdAtMs = clock.nowMs();
     if (request.expiresAtMs !== null && request.expiresAtMs <= createdAtMs) {
       throw new PublicError("invalid_value", "Invalid 'expires_at': it must be in the future.", {
@@ -53,7 +54,7 @@ export class Keys {
     const digest = sha256(text).toString("hex");
     if (!(await store.insertKeyUnlessDeleted({ ...made, digest }))) throw nameReserved(project);
     log.info({ key_id: id, name, project, scopes }, "key.created");
-    await refresh();
+    await onChanged({ made: { id, name, project, scopes, digest } });
     return { key: { ...made, lastUsedAtMs: null }, text };
   }
 
@@ -64,11 +65,11 @@ export class Keys {
   }
 
   async revoke(id: UntrustedId<"key">): Promise<KeyId> {
-    const { store, log, refresh } = this.#deps;
+    const { store, log, onChanged } = this.#deps;
     const key = await store.deleteKeyIfPresent(id);
     if (key === null) throw noSuchKey(id, "id");
     log.info({ key_id: key.id, name: key.name, project: key.project }, "key.revoked");
-    await refresh();
+    await onChanged({ revoked: key.id });
     return key.id;
   }
 }

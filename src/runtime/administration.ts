@@ -62,7 +62,7 @@ export async function administer(
     };
     // The output of a command says what it did. Servers find out by themselves.
     const log = createLog("silent");
-    const keys = new Keys({ store, clock: storeClock, log, refresh: async () => {} });
+    const keys = new Keys({ store, clock: storeClock, log, onChanged: async () => {} });
     const projects = newProjects({ store, clock: storeClock, log, configNow: () => config });
     const purge = (project: string) => {
       if (!storage?.ok) return store.purgeProject(project);

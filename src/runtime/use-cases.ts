@@ -178,7 +178,7 @@ export function appDeps(
     listReplicas: () => engine.view.replicas(),
     reach: reachOf(configNow()),
     projects,
-    keys: new Keys({ store, clock: fleet.storeClock, log, refresh: () => access.refresh() }),
+    keys: new Keys({ store, clock: fleet.storeClock, log, onChanged: access.apply }),
     assertReady: () => assertReady(engine, parts),
     memory,
     metrics,

@@ -12,7 +12,10 @@ const GOOD_FOR_MS = 4_000;
 const FILE_KEY = { name: "file", key: "key-of-the-file", project: "a", scopes: ["read" as const] };
 
 /** A server whose database can go away, and an operator with a connection that stays. */
-async function start(configured: readonly ConfiguredKey[] = [FILE_KEY]) {
+async function start(
+  configured: readonly ConfiguredKey[] = [FILE_KEY],
+  { isOperators = false }: { readonly isOperators?: boolean } = {},
+) {
   const folder = temporaryFolder("batchd-access-");
   const clock = new FakeClock();
   const opened = await openSqliteStore({ path: join(folder.path, "batchd.sqlite"), clock });
@@ -20,6 +23,8 @@ async function start(configured: readonly ConfiguredKey[] = [FILE_KEY]) {
   const { store } = opened;
   let isAway = false;
   let readCount = 0;
+  let heldCount = 0;
+  let held: Promise<void> = Promise.resolve();
   const log = createLog("silent");
   const access = new Access({
     clock,
@@ -30,12 +35,17 @@ async function start(configured: readonly ConfiguredKey[] = [FILE_KEY]) {
       findKeysInForce: async (mark) => {
         readCount++;
         if (isAway) throw new Error("the database is away");
-        return store.findKeysInForce(mark);
+        const found = await store.findKeysInForce(mark);
+        heldCount++;
+        await held;
+        return found;
       },
     },
   });
   await access.start();
-  const keys = new Keys({ store, clock, log, refresh: async () => {} });
+  // Another process makes the keys, or this one does.
+  const onChanged = isOperators ? access.apply : async () => {};
+  const keys = new Keys({ store, clock, log, onChanged });
   const request = { name: "n", project: "b", scopes: ["read" as const], expiresAtMs: null };
   return {
     access,
@@ -43,6 +53,13 @@ async function start(configured: readonly ConfiguredKey[] = [FILE_KEY]) {
     keys,
     readCount: () => readCount,
     create: () => keys.create(request),
+    /** Holds readings back that have read all keys. */
+    holdReadings: () => {
+      const { promise, resolve: release } = Promise.withResolvers<void>();
+      held = promise;
+      heldCount = 0;
+      return { release, reached: () => expect.poll(() => heldCount).toBe(1) };
+    },
     setAway: (away: boolean) => {
       isAway = away;
     },
@@ -96,4 +113,34 @@ test("of tens of thousands of keys in the configuration each is found as fast as
     expect(await server.access.callerWith(key)).toMatchObject({ keyName: name });
   }
   expect(await server.access.callerWith("key-of-the-file-40000")).toBeNull();
+});
+
+test("a key that this server makes or revokes is known at once, without a reading of all keys", async () => {
+  await using server = await start([FILE_KEY], { isOperators: true });
+  const { access, keys } = server;
+  const before = server.readCount();
+  const { key, text } = await server.create();
+  expect(await access.callerWith(text)).toMatchObject({ project: "b", keyId: key.id });
+  await keys.revoke(key.id);
+  expect(await access.callerWith(text)).toBeNull();
+  expect(server.readCount()).toBe(before);
+});
+
+test("a reading that began before a change does not take it back", async () => {
+  await using server = await start([], { isOperators: true });
+  const { access, clock, keys } = server;
+  const old = await server.create();
+  clock.advance(GOOD_FOR_MS);
+  const { release, reached } = server.holdReadings();
+  const reading = access.callerWith(old.text);
+  await reached();
+  const changes = Promise.all([server.create(), keys.revoke(old.key.id)]);
+  await expect
+    .poll(async () => (await keys.list({ limit: 2, after: null })).data.map(({ id }) => id))
+    .not.toContain(old.key.id);
+  release();
+  await reading;
+  const [made] = await changes;
+  expect(await access.callerWith(made.text)).toMatchObject({ keyId: made.key.id });
+  expect(await access.callerWith(old.text)).toBeNull();
 });

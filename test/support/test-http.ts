@@ -116,7 +116,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
   const configured = (options.keys ?? []).map((key) => ({ scopes: [...DEFAULT_SCOPES], ...key }));
   const access = new Access({ store, clock, log, configured: () => configured });
   await access.start();
-  const keys = new Keys({ store, clock, log, refresh: () => access.refresh() });
+  const keys = new Keys({ store, clock, log, onChanged: access.apply });
   const intents = new BlobIntents({ store, blobs, log });
   const memory = new MemoryBudget(() => 512 * 1024 * 1024);
   const rulesOf = () => UNLIMITED;
