@@ -69,4 +69,24 @@ describe.skipIf(!canTrace("the tests that count syncs"))("where strace is", () =
     db.close();
     expect(traced.count() - before).toBeLessThan(20);
   });
+
+  test("attempts at events that fail need no sync each", async () => {
+    using folder = temporaryFolder("batchd-syncs-");
+    const dataDir = join(folder.path, "data");
+    const service = await startTestService({ dataDir });
+    const { id } = await service.submit([chatLine("a", "Hello")]);
+    await service.events.reached("batch.failed", { batch: id });
+    await service.close();
+    const db = new Database(join(dataDir, "batchd.sqlite"));
+    // No webhook of this name is configured.
+    db.exec(`
+      ${numbersUpTo(500)} insert into deliveries (webhook_id, event_id, webhook, batch_id, status, created_at_ms, next_attempt_at_ms)
+      select 'wh_' || n, 'evt_' || n, 'gone', '${id}', 'failed', ${Date.now()}, 1 from numbers`);
+    await using traced = startTraced(dataDir);
+    const untried = db.prepare("select count(*) from deliveries where attempt_count = 0").pluck();
+    await expect.poll(() => untried.get()).toBe(0);
+    await traced.server.kill("SIGTERM");
+    db.close();
+    expect(traced.count()).toBeLessThan(50);
+  });
 });

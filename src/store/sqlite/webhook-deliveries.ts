@@ -10,7 +10,7 @@ import type {
   WebhookDeliveryClaim,
   WebhookDeliveryStore,
 } from "../webhook-deliveries.ts";
-import type { Db, Now } from "./database.ts";
+import { type Db, type Now, writeUnsynced } from "./database.ts";
 import { and, eq, getTableColumns, placeholder, type SQL, sql } from "./drizzle.ts";
 import { CLAIMED, claimValues, isFree, NO_LEASE } from "./leases.ts";
 import { webhookDeliveries } from "./schema.ts";
@@ -131,7 +131,8 @@ export class SqliteWebhookDeliveries implements WebhookDeliveryStore {
 
   async claimWebhookDelivery({ webhook, maxLeased, afterProject, ...claim }: WebhookDeliveryClaim) {
     const wanted = { webhook, maxLeased, afterProject };
-    const row = this.#statements.claim.get({ ...claimValues(claim, this.#now()), ...wanted });
+    const values = { ...claimValues(claim, this.#now()), ...wanted };
+    const row = writeUnsynced(this.#db, () => this.#statements.claim.get(values));
     return row === undefined ? null : claimedWebhookDelivery(row);
   }
 
@@ -143,12 +144,17 @@ export class SqliteWebhookDeliveries implements WebhookDeliveryStore {
     { webhookId, owner }: HeldWebhookDelivery,
     ms: number,
   ): Promise<void> {
-    this.#db
-      .update(webhookDeliveries)
-      .set({ nextAttemptAtMs: this.#now() + ms, ...NO_LEASE })
-      .where(
-        and(eq(webhookDeliveries.webhookId, webhookId), eq(webhookDeliveries.leaseOwner, owner)),
-      )
-      .run();
+    const nextAttemptAtMs = this.#now() + ms;
+    const isHeld = and(
+      eq(webhookDeliveries.webhookId, webhookId),
+      eq(webhookDeliveries.leaseOwner, owner),
+    );
+    writeUnsynced(this.#db, () =>
+      this.#db
+        .update(webhookDeliveries)
+        .set({ nextAttemptAtMs, ...NO_LEASE })
+        .where(isHeld)
+        .run(),
+    );
   }
 }
