@@ -63,6 +63,8 @@ export class DeliveryRunner {
   readonly #owner = `deliveries/${randomUUID()}`;
   readonly #nudge = new Nudge();
   readonly #drain = new AbortController();
+  /** The projects that have had their turn since all had one. */
+  readonly #hadTurn = new Set<string>();
   readonly #inFlight = new Map<HeldDelivery, Promise<void>>();
   #loop: Promise<void> | null = null;
   #drained: Promise<void> | null = null;
@@ -121,18 +123,32 @@ export class DeliveryRunner {
     return true;
   }
 
-  /** Projects that have none under way come first, so that many deliveries of one hold up no other at the same place. */
+  /**
+   * Projects that have none under way come first, so that many deliveries of one hold up no other at the same place. Among them it
+   * is by turns: one whose deliveries fail at once has none under way at any look.
+   */
   async #claimNext(): Promise<ClaimedDelivery | null> {
     const { store, leaseTtlMs: ttlMs } = this.#options;
-    const passedOver = [...new Set(this.#claimed().map(({ batch }) => batch.project))];
+    const underWay = this.#claimed().map(({ batch }) => batch.project);
     const claim = {
       owner: this.#owner,
       ttlMs,
       busyDestinations: [...this.#busyDestinations(), ...this.#destinationsElsewhere()],
       ...this.#clientBuckets(),
     };
-    const ofOthers = passedOver.length > 0 && (await store.claimDelivery({ ...claim, passedOver }));
-    return ofOthers || store.claimDelivery(claim);
+    const turns = [[...underWay, ...this.#hadTurn], underWay].map((each) => [...new Set(each)]);
+    for (const passedOver of turns) {
+      const claimed =
+        passedOver.length > 0 && (await store.claimDelivery({ ...claim, passedOver }));
+      if (claimed) {
+        this.#hadTurn.add(claimed.batch.project);
+        return claimed;
+      }
+      this.#hadTurn.clear();
+    }
+    const claimed = await store.claimDelivery(claim);
+    if (claimed !== null) this.#hadTurn.add(claimed.batch.project);
+    return claimed;
   }
 
   #clientBuckets(): Pick<DeliveryClaim, "toClientBuckets" | "busyProjects"> {
