@@ -40,7 +40,6 @@ const DRAIN_GRACE_MS = 1_000;
 const RETRY_BACKOFF = { baseMs: 5_000, capMs: 3_600_000 };
 const RETRY_FOR_MS = 72 * 3_600_000;
 
-const NOT_ASKED_FOR = "the webhook asks for this event at another server alone";
 const NOT_CONFIGURED = "no webhook of this name is configured for the project";
 
 /** The endpoint of another process, for one project or for all. */
@@ -226,7 +225,7 @@ export class Webhooks {
       return;
     }
     if (!wants(endpoint, delivery)) {
-      if (this.#isWantedElsewhere(delivery)) await this.#retryOrGiveUp(delivery, NOT_ASKED_FOR);
+      if (this.#isWantedElsewhere(delivery)) await this.#leaveToOthers(delivery);
       else await store.forgetWebhookDelivery(webhookId);
       return;
     }
@@ -246,6 +245,12 @@ export class Webhooks {
       case "failed":
         await this.#retryOrGiveUp(delivery, sending.reason);
     }
+  }
+
+  /** Nothing has failed, so the time until another process may take the event does not grow. */
+  async #leaveToOthers({ webhookId }: WebhookDelivery): Promise<void> {
+    const ms = backoffMs(0, Math.random(), RETRY_BACKOFF);
+    await this.#options.store.postponeWebhookDeliveryIfHeld({ webhookId, owner: this.#owner }, ms);
   }
 
   async #retryOrGiveUp(delivery: WebhookDelivery, reason: string): Promise<void> {
