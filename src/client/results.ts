@@ -97,18 +97,17 @@ export async function writeBoth(
   await write("output", to);
   // A pipe or a device has nothing beside it, such as /dev/fd/63 of a shell.
   const isFile = await isFileName(to);
-  const { ofPipe } = errors;
-  if (!isFile && "command" in ofPipe) {
-    if (errors.exist) complain(`some lines failed; ${ofPipe.command} has them`);
+  const forErrors = isFile ? { path: errorsPathOf(to) } : errors.ofPipe;
+  if ("command" in forErrors) {
+    if (errors.exist) complain(`some lines failed; ${forErrors.command} has them`);
     return;
   }
-  const errorsPath = !isFile && "path" in ofPipe ? ofPipe.path : errorsPathOf(to);
   // The file of an earlier run would be taken for errors of this one.
-  if (errors.exist) await write("errors", errorsPath);
-  else await rm(errorsPath, { force: true });
+  if (errors.exist) await write("errors", forErrors.path);
+  else await rm(forErrors.path, { force: true });
   const places = [
     ...(isFile ? [`answers are in ${to}`] : []),
-    ...(errors.exist ? [`failed lines${isFile ? "" : " are"} in ${errorsPath}`] : []),
+    ...(errors.exist ? [`failed lines${isFile ? "" : " are"} in ${forErrors.path}`] : []),
   ];
   if (places.length > 0) note(printable(places.join(", and ")));
 }

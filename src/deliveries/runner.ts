@@ -129,26 +129,25 @@ export class DeliveryRunner {
    */
   async #claimNext(): Promise<ClaimedDelivery | null> {
     const { store, leaseTtlMs: ttlMs } = this.#options;
-    const underWay = this.#claimed().map(({ batch }) => batch.project);
+    const underWay = new Set(this.#claimed().map(({ batch }) => batch.project));
     const claim = {
       owner: this.#owner,
       ttlMs,
       busyDestinations: [...this.#busyDestinations(), ...this.#destinationsElsewhere()],
       ...this.#clientBuckets(),
     };
-    const turns = [[...underWay, ...this.#hadTurn], underWay].map((each) => [...new Set(each)]);
-    for (const passedOver of turns) {
-      const claimed =
-        passedOver.length > 0 && (await store.claimDelivery({ ...claim, passedOver }));
-      if (claimed) {
+    // Each passes over fewer projects than the one before; the last one, over none.
+    const rounds = [new Set([...underWay, ...this.#hadTurn]), underWay, new Set<string>()];
+    for (const [i, passedOver] of rounds.entries()) {
+      if (passedOver.size === rounds[i + 1]?.size) continue;
+      const claimed = await store.claimDelivery({ ...claim, passedOver: [...passedOver] });
+      if (claimed !== null) {
         this.#hadTurn.add(claimed.batch.project);
         return claimed;
       }
       this.#hadTurn.clear();
     }
-    const claimed = await store.claimDelivery(claim);
-    if (claimed !== null) this.#hadTurn.add(claimed.batch.project);
-    return claimed;
+    return null;
   }
 
   #clientBuckets(): Pick<DeliveryClaim, "toClientBuckets" | "busyProjects"> {

@@ -26,8 +26,7 @@ export type ReportedStall = readonly [
 
 /** Counts the attempts and the answers of one run. */
 export class RunWatch implements LineWatch {
-  #begunCount = 0;
-  #endedCount = 0;
+  #underWayCount = 0;
   #retryCount = 0;
   #failure: Unavailability | null = null;
   #answeredCount = 0;
@@ -38,11 +37,11 @@ export class RunWatch implements LineWatch {
   wait: Wait | null = null;
 
   attemptBegins(): void {
-    this.#begunCount++;
+    this.#underWayCount++;
   }
 
   attemptEnded(): void {
-    this.#endedCount++;
+    this.#underWayCount--;
   }
 
   retryBegins(failure: Unavailability): void {
@@ -70,7 +69,7 @@ export class RunWatch implements LineWatch {
 
   look(): void {
     const isWaiting = this.#hasLines || !this.#canWrite;
-    const isIdle = isWaiting && this.#begunCount === this.#endedCount;
+    const isIdle = isWaiting && this.#underWayCount === 0;
     this.wait = isIdle && this.#answeredCount === this.#answeredAtLastLook ? this.#reason() : null;
     this.#answeredAtLastLook = this.#answeredCount;
   }

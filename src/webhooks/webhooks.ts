@@ -140,9 +140,8 @@ export class Webhooks {
     const { size } = this.#inFlight;
     if (size >= MAX_IN_FLIGHT) return false;
     const maxLeased = size < SECOND_EVENTS_BELOW ? MAX_IN_FLIGHT_PER_WEBHOOK : 1;
-    for (const { webhook, leasedCount } of this.#inTurn(
-      await this.#options.store.listDueWebhooks(),
-    )) {
+    const due = await this.#options.store.listDueWebhooks();
+    for (const { webhook, leasedCount } of this.#inTurn(due)) {
       if (leasedCount >= maxLeased) return false;
       if (this.#isElsewhere(webhook)) continue;
       const delivery = await this.#claim(webhook, maxLeased);

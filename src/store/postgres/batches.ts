@@ -186,7 +186,7 @@ export class PostgresBatches {
     if (filter === undefined) {
       const rows = await this.#db.read((db) => {
         const next = shownBefore(db, { project, before }, limit + 1);
-        return readBatches(db, isSelected(sql`${next}`), limit + 1);
+        return readBatches(db, isSelected(next), limit + 1);
       });
       return pageOf(rows, limit, batchFromRow);
     }
@@ -204,7 +204,7 @@ export class PostgresBatches {
   #readStep(step: Step, filter: BatchFilter, limit: number) {
     return this.#db.read(async (db) => {
       const last = await findStepEnd(db, step);
-      const isShown = isSelected(sql`${shownBefore(db, step, FILTER_STEP)}`);
+      const isShown = isSelected(shownBefore(db, step, FILTER_STEP));
       // Batches may have been deleted since, and the step goes further then.
       const isInStep = gte(batches.sequence, last ?? 0);
       const matches = and(isShown, isInStep, ...conditionsOf(filter));

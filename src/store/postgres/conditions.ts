@@ -8,7 +8,7 @@ import {
   isValidating,
   statusIn,
 } from "../sql/conditions.ts";
-import { type SQL, sql } from "./drizzle.ts";
+import { type SQL, type SQLWrapper, sql } from "./drizzle.ts";
 
 export * from "../sql/conditions.ts";
 
@@ -33,7 +33,7 @@ export const doneLinesWithinTotal = sql`least(completed_count, failed_count) >= 
  * Holds for the rows whose numbers `selected` returns, which runs once. With `in` it is a part of a join: where the statistics
  * know few rows of a table, PostgreSQL selects anew for each row, so 20,000 rows take minutes, and `limit` limits nothing.
  */
-export const isSelected = (selected: SQL): SQL => sql`sequence = any(array(${selected}))`;
+export const isSelected = (selected: SQLWrapper): SQL => sql`sequence = any(array(${selected}))`;
 
 /**
  * The batch of an id, as the table `batches`. The offset keeps other conditions out of the lookup. Without statistics, PostgreSQL
