@@ -92,7 +92,8 @@ const AWAY_CODES: readonly string[] = ["STORE_UNAVAILABLE", "BLOBS_UNAVAILABLE"]
  * Names the codes that Node.js has no name for. What is away is said by the messages; a stack would be five sixths of a log
  * that grows with every request.
  */
-function serialized(error: Error) {
+function serialized(error: unknown) {
+  if (!(error instanceof Error)) return error;
   const { stack, ...fields } = stdSerializers.err(error);
   const isAway = systemCodes(error).some((code) => AWAY_CODES.includes(code));
   return { ...fields, code: systemCode(error), ...(!isAway && { stack }) };

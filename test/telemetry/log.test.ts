@@ -41,6 +41,12 @@ test("the log shows no key, even where one is passed to it", () => {
   expect(JSON.stringify(events.all)).not.toContain(secret);
 });
 
+test("what is thrown without being an error is logged as it is", () => {
+  const events = new Events();
+  for (const err of [null, "a text"]) events.log.warn({ err }, "page.poll_failed");
+  expect(events.all.map(({ err }) => err)).toEqual([null, "a text"]);
+});
+
 test("a file and a batch can be traced back to the request that made them", async () => {
   await using service = await startTestService();
   const file = new File(chatLines(1), "input.jsonl");
