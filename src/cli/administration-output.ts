@@ -7,7 +7,7 @@ import type { Administration } from "../runtime/administration.ts";
 import type { Page } from "../store/page.ts";
 import { sayJson, sayTable } from "../terminal/lines.ts";
 import { complainInLines, fail, OK } from "../terminal/output.ts";
-import { date } from "../terminal/words.ts";
+import { date } from "../words.ts";
 
 /** Resolves to the exit code. */
 export type AdministrativeAct = (administration: Administration) => Promise<number>;

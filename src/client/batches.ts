@@ -5,7 +5,7 @@ import { isFinal } from "../batch/status.ts";
 import type { ResultFormat } from "../contract/results.ts";
 import { printable } from "../printable.ts";
 import { complain, note, say, sayJson, sayTable } from "../terminal/lines.ts";
-import { date, lines } from "../terminal/words.ts";
+import { date, lines } from "../words.ts";
 import { pageSizeFor, sayOlder } from "./cut-list.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";

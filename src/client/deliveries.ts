@@ -5,7 +5,7 @@ import type { DeliveryObject } from "../contract/delivery.ts";
 import type { ResultFormat } from "../contract/results.ts";
 import { printable } from "../printable.ts";
 import { complain, note, say, sayJson, sayTable } from "../terminal/lines.ts";
-import { date } from "../terminal/words.ts";
+import { date } from "../words.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { isPassing, LOOK_TIMEOUT_MS } from "./server.ts";

@@ -7,7 +7,7 @@ import type { ReadableStream } from "node:stream/web";
 import { APIError } from "openai";
 import { type Clock, sleep } from "../clock.ts";
 import { complain } from "../terminal/lines.ts";
-import { bytes, duration } from "../terminal/words.ts";
+import { bytes, duration } from "../words.ts";
 import { CommandFailure } from "./failure.ts";
 import { isPassing, type Server } from "./server.ts";
 

@@ -9,7 +9,7 @@ import { answerTokensOf } from "../batch/token-estimate.ts";
 import { priceRules } from "../config/prices.ts";
 import { printable } from "../printable.ts";
 import { note, sayJson, sayTable } from "../terminal/lines.ts";
-import { count, shellPath } from "../terminal/words.ts";
+import { count, shellPath } from "../words.ts";
 import { fileContent, isPacked, linesIn } from "./content.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";

@@ -2,7 +2,7 @@
 
 import { printable } from "../printable.ts";
 import { note, say, sayJson, sayTable } from "../terminal/lines.ts";
-import { bytes, date } from "../terminal/words.ts";
+import { bytes, date } from "../words.ts";
 import { confirm } from "./batches.ts";
 import { pageSizeFor, sayOlder } from "./cut-list.ts";
 import { contentOf } from "./download.ts";

@@ -11,7 +11,7 @@ import { pipeline } from "node:stream/promises";
 import { parseLine, textOf } from "../batch/line.ts";
 import { BATCH_ENDPOINTS, type BatchEndpoint } from "../contract/batch.ts";
 import { note } from "../terminal/lines.ts";
-import { shellPath } from "../terminal/words.ts";
+import { shellPath } from "../words.ts";
 import { contentOf, fileContent, linesIn } from "./content.ts";
 import { CommandFailure, cannotRead } from "./failure.ts";
 

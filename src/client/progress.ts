@@ -7,7 +7,7 @@ import type { Clock } from "../clock.ts";
 import { printable } from "../printable.ts";
 import { note } from "../terminal/lines.ts";
 import { canRedraw, isInForeground, onStops } from "../terminal/terminal.ts";
-import { count, duration, rate } from "../terminal/words.ts";
+import { count, duration, rate } from "../words.ts";
 import type { View } from "./follow.ts";
 import { costOf, progressOf, type ShownBatch, statusText, whyItWaits } from "./shown-batch.ts";
 

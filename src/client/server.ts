@@ -8,8 +8,8 @@ import OpenAI, {
 import type { APIPromise } from "openai/core/api-promise";
 import { truncate } from "../batch/truncate.ts";
 import type { ServerSettings } from "../config/client.ts";
-import { shellWord } from "../terminal/words.ts";
 import { version } from "../version.ts";
+import { shellWord } from "../words.ts";
 import { assertOfApi } from "./answer.ts";
 import { boundedFetch, NotTheApi } from "./bounded-fetch.ts";
 import { CommandFailure } from "./failure.ts";

@@ -3,7 +3,7 @@ import { isFinal } from "../batch/status.ts";
 import { type BatchObject, MAX_LISTED_FAULTS } from "../contract/batch.ts";
 import { printable } from "../printable.ts";
 import { say, styled } from "../terminal/lines.ts";
-import { count, date, lines } from "../terminal/words.ts";
+import { count, date, lines } from "../words.ts";
 
 type Extension = BatchObject["x_batchd"];
 type Optional<T> = { readonly [Key in keyof T]?: T[Key] | undefined };

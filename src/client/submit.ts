@@ -10,7 +10,7 @@ import { DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
 import { printable } from "../printable.ts";
 import { note, say, sayJson } from "../terminal/lines.ts";
 import { isOutputTerminal } from "../terminal/terminal.ts";
-import { bytes } from "../terminal/words.ts";
+import { bytes } from "../words.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { type BatchFlags, givenOptions } from "./given-options.ts";

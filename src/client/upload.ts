@@ -9,7 +9,7 @@ import { APIError, type OpenAI } from "openai";
 import { PART_MAX_BYTES } from "../contract/upload.ts";
 import { note } from "../terminal/lines.ts";
 import { canRedraw } from "../terminal/terminal.ts";
-import { bytes } from "../terminal/words.ts";
+import { bytes } from "../words.ts";
 import { CommandFailure } from "./failure.ts";
 import type { InputFile } from "./input.ts";
 import { sendFile } from "./sent-file.ts";

@@ -9,7 +9,7 @@ import { isServed } from "../config/upstreams.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
 import { printable } from "../printable.ts";
 import { note, say, sayJson } from "../terminal/lines.ts";
-import { count, lines } from "../terminal/words.ts";
+import { count, lines } from "../words.ts";
 import { EXIT } from "./exit-codes.ts";
 import { endpointOf, openInput } from "./input.ts";
 import { configOf, type OfflineFlags, offline, readLines } from "./offline.ts";

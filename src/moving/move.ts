@@ -8,8 +8,9 @@ import { isDeepStrictEqual } from "node:util";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
 import { COPIED_TABLES, type CopyStore, isUnfinishedCopy } from "../store/copying.ts";
+import { bytes, count } from "../words.ts";
 import { copyBlobs, countBlobs, namedBlobs } from "./blobs.ts";
-import { BlobProgress, bytesText, numberText } from "./progress.ts";
+import { BlobProgress } from "./progress.ts";
 import { copyRows } from "./rows.ts";
 
 export interface Side {
@@ -37,7 +38,7 @@ export async function moveInstallation(move: Move): Promise<string | null> {
   const before = await source.copying.readCounters();
   const work = await countBlobs(source.copying);
   if (target.copying.needsChecksums && work.lackingChecksum > 0) {
-    return `${numberText(work.lackingChecksum)} segments of the journal are from a version before 0.2 and have no checksum: start batchd on the source until the batches that are open have ended, stop it, and try again`;
+    return `${count(work.lackingChecksum)} segments of the journal are from a version before 0.2 and have no checksum: start batchd on the source until the batches that are open have ended, stop it, and try again`;
   }
   // No server uses the target, so everything unfinished there is of an earlier run.
   await target.blobs.removeUnfinished(async (keys) => keys);
@@ -56,11 +57,11 @@ export async function moveInstallation(move: Move): Promise<string | null> {
   for (const fault of faults) move.warn(fault);
   const { files, batches } = rows.counts;
   const rowCount = COPIED_TABLES.reduce((sum, table) => sum + rows.counts[table], 0);
-  const blobs = `${numberText(progress.verifiedCount)} blobs with ${bytesText(progress.verifiedBytes)}`;
+  const blobs = `${count(progress.verifiedCount)} blobs with ${bytes(progress.verifiedBytes)}`;
   say(
-    `done: ${numberText(files)} files, ${numberText(batches)} batches, ${blobs}, ${numberText(rowCount)} rows; all verified by SHA-256`,
+    `done: ${count(files)} files, ${count(batches)} batches, ${blobs}, ${count(rowCount)} rows; all verified by SHA-256`,
   );
-  if (faults.length > 0) say(`${numberText(faults.length)} blobs have a fault in the source`);
+  if (faults.length > 0) say(`${count(faults.length)} blobs have a fault in the source`);
   return null;
 }
 

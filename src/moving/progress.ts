@@ -1,9 +1,8 @@
 /** Counts what a move has done, and says so in lines for people, some seconds apart. */
 import type { Clock } from "../clock.ts";
+import * as words from "../words.ts";
 
 const LINE_EVERY_MS = 2_000;
-const STEP = 1_000;
-const UNITS = ["B", "kB", "MB", "GB", "TB"];
 
 export interface Work {
   readonly count: number;
@@ -26,7 +25,7 @@ export class BlobProgress {
     this.#clock = clock;
     this.#say = say;
     this.#saidAtMs = clock.elapsedMs();
-    say(`blobs: ${numberText(total.count)} with ${bytesText(total.bytes)} to copy`);
+    say(`blobs: ${words.count(total.count)} with ${words.bytes(total.bytes)} to copy`);
   }
 
   verified(bytes: number, wasThere: boolean): void {
@@ -41,17 +40,9 @@ export class BlobProgress {
 
   sayState(): void {
     const { count, bytes } = this.#total;
-    const done = `${numberText(this.verifiedCount)} of ${numberText(count)} copied and verified`;
-    const size = `${bytesText(this.verifiedBytes)} of ${bytesText(bytes)}`;
-    const kept = this.keptCount === 0 ? "" : `, ${numberText(this.keptCount)} by an earlier run`;
+    const done = `${words.count(this.verifiedCount)} of ${words.count(count)} copied and verified`;
+    const size = `${words.bytes(this.verifiedBytes)} of ${words.bytes(bytes)}`;
+    const kept = this.keptCount === 0 ? "" : `, ${words.count(this.keptCount)} by an earlier run`;
     this.#say(`blobs: ${done} (${size})${kept}`);
   }
-}
-
-export const numberText = (number: number): string => number.toLocaleString("en-US");
-
-export function bytesText(bytes: number): string {
-  let [value, unit] = [bytes, 0];
-  for (; value >= STEP && unit < UNITS.length - 1; unit++) value /= STEP;
-  return `${unit === 0 ? value : value.toFixed(1)} ${UNITS[unit]}`;
 }

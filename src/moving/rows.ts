@@ -6,7 +6,7 @@
  */
 import { createHash } from "node:crypto";
 import { COPIED_TABLES, type CopiedTable, type CopyStore, type Row } from "../store/copying.ts";
-import { numberText } from "./progress.ts";
+import { count } from "../words.ts";
 
 const PAGE = 500;
 
@@ -49,7 +49,7 @@ export async function copyRows(
       return { ok: false, problem };
     }
     counts.push([table, sent.count]);
-    say(`rows: ${wordsOf(table)} ${numberText(sent.count)}, the same in both`);
+    say(`rows: ${wordsOf(table)} ${count(sent.count)}, the same in both`);
   }
   await target.setCounters(await source.readCounters());
   return { ok: true, counts: Object.fromEntries(counts) as Record<CopiedTable, number> };

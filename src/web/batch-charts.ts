@@ -1,7 +1,7 @@
 /** The course of a batch as charts, with the same figures as tables: lines and tokens per second, and how long lines took. */
 import type { BatchProgressObject } from "../contract/progress.ts";
 import { followingChart } from "./chart.ts";
-import { formatCompact, formatCount, formatDuration } from "./format.ts";
+import { formatCompact, formatCount, formatDuration, formatLines } from "./format.ts";
 import { type Html, html } from "./html.ts";
 import type { Part } from "./page.ts";
 
@@ -87,7 +87,7 @@ function latencies({ buckets, lines, ...percentiles }: Latency): Html {
   const shown = buckets
     .map((bucket, at) => ({ ...bucket, label: boundText(buckets, at) }))
     .slice(Math.max(0, first - 1), last + 2);
-  return html`<section class="card" aria-labelledby="latency-title"><h2 id="latency-title">Latency <span class="dim">of ${formatCount(lines)} ${lines === 1 ? "line" : "lines"}</span></h2>
+  return html`<section class="card" aria-labelledby="latency-title"><h2 id="latency-title">Latency <span class="dim">of ${formatLines(lines)}</span></h2>
 ${followingChart({
   id: "latency",
   label: "Lines by the time that they took; the table below has the figures.",

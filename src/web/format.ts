@@ -1,12 +1,12 @@
 /** Numbers and times for people. Times are in UTC here; the script of the page writes them in the zone of the reader. */
+import { bytes, count, lines } from "../words.ts";
 import { type Html, html } from "./html.ts";
 
-// No formatter is made here: the first one brings 9 MB of Node's tables into memory.
-export const formatCount = (count: number): string => count.toLocaleString("en-US");
+export { bytes as formatBytes, count as formatCount, lines as formatLines };
 
 const COMPACT = { notation: "compact", maximumFractionDigits: 1 } as const;
-export const formatCompact = (count: number): string =>
-  count < 10_000 ? formatCount(count) : count.toLocaleString("en-US", COMPACT);
+export const formatCompact = (value: number): string =>
+  value < 10_000 ? count(value) : value.toLocaleString("en-US", COMPACT);
 
 /** Rounds down, because 100 % means all of them. */
 export const formatPercent = (part: number, whole: number): string =>
@@ -24,9 +24,9 @@ export function formatDuration(seconds: number): string {
   let rest = Math.max(0, Math.round(seconds));
   const parts: string[] = [];
   for (const [unit, length] of SECONDS_OF) {
-    const count = Math.floor(rest / length);
-    rest -= count * length;
-    if (count > 0 && parts.length < 2) parts.push(`${count} ${unit}`);
+    const whole = Math.floor(rest / length);
+    rest -= whole * length;
+    if (whole > 0 && parts.length < 2) parts.push(`${whole} ${unit}`);
     else if (parts.length > 0) break;
   }
   return parts.join(" ") || "0 s";
@@ -47,12 +47,4 @@ const SMALL = { minimumSignificantDigits: 3, maximumSignificantDigits: 3 };
 function trimmedAmount(amount: string): string {
   const value = Number(amount);
   return value > 0 && value < 1 ? value.toLocaleString("en-US", SMALL) : value.toFixed(2);
-}
-
-const UNITS = ["B", "kB", "MB", "GB", "TB"] as const;
-
-export function formatBytes(bytes: number): string {
-  const exponent = bytes < 1000 ? 0 : Math.min(4, Math.floor(Math.log10(bytes) / 3));
-  const value = bytes / 1000 ** exponent;
-  return `${exponent === 0 ? value : value.toFixed(value < 10 ? 1 : 0)} ${UNITS[exponent]}`;
 }

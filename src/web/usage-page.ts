@@ -2,7 +2,7 @@
 import { USAGE_GROUPS, type UsageGroup, type UsageList, type UsageRow } from "../contract/usage.ts";
 import type { Refusal } from "./api.ts";
 import { chart } from "./chart.ts";
-import { formatCompact, formatCount, formatMoney } from "./format.ts";
+import { formatCompact, formatCount, formatLines, formatMoney } from "./format.ts";
 import { type Html, html, untrusted } from "./html.ts";
 import { type Asked, type Page, readFor } from "./page.ts";
 
@@ -122,8 +122,7 @@ function table(rows: readonly UsageRow[], groups: readonly UsageGroup[]): Html {
 
 /** In a narrow window the first cell and the one of the input tokens have what has no column there. */
 function usageRow(row: UsageRow, groups: readonly UsageGroup[]): Html {
-  const lines = `${formatCount(row.requests)} ${row.requests === 1 ? "line" : "lines"}`;
   const name = (group: UsageGroup) => untrusted(row[group] ?? "", 80);
   const others = groups.slice(1).map((group) => html`${name(group)} · `);
-  return html`<tr>${groups.map((group, at) => html`<td class="${group === "model" ? "model" : ""} ${at === 0 ? "" : "middle"}">${name(group)}${at === 0 ? html`<span class="dim under narrow">${others}${lines}</span>` : ""}</td>`)}<td class="number middle">${formatCount(row.requests)}</td><td class="number">${formatCount(row.input_tokens)}<span class="dim under narrow">${formatCount(row.output_tokens)}</span></td><td class="number middle">${formatCount(row.cached_input_tokens)}</td><td class="number middle">${formatCount(row.output_tokens)}</td><td class="number">${row.cost === null ? html`<span class="dim">no price</span>` : formatMoney(row.cost.amount, row.cost.currency)}</td></tr>`;
+  return html`<tr>${groups.map((group, at) => html`<td class="${group === "model" ? "model" : ""} ${at === 0 ? "" : "middle"}">${name(group)}${at === 0 ? html`<span class="dim under narrow">${others}${formatLines(row.requests)}</span>` : ""}</td>`)}<td class="number middle">${formatCount(row.requests)}</td><td class="number">${formatCount(row.input_tokens)}<span class="dim under narrow">${formatCount(row.output_tokens)}</span></td><td class="number middle">${formatCount(row.cached_input_tokens)}</td><td class="number middle">${formatCount(row.output_tokens)}</td><td class="number">${row.cost === null ? html`<span class="dim">no price</span>` : formatMoney(row.cost.amount, row.cost.currency)}</td></tr>`;
 }

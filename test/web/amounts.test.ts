@@ -1,4 +1,4 @@
-/** Amounts of money on the pages. */
+/** Amounts of money and sizes on the pages. */
 import { expect, test } from "vitest";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -18,4 +18,12 @@ test.each([
   expect(usage?.input_tokens).toBe(3);
   const page = await fetch(`${service.url}/batches/${id}`, { headers: { accept: "text/html" } });
   expect(await page.text()).toContain(`<dd class="">${amount}</dd>`);
+});
+
+test("the size of a file has at most three digits before its point", async () => {
+  await using service = await startTestService();
+  const file = new File([new Uint8Array(999_999)], "large.bin");
+  await service.openai.files.create({ file, purpose: "user_data" });
+  const page = await fetch(`${service.url}/files`, { headers: { accept: "text/html" } });
+  expect(await page.text()).toContain('<td class="number">1.0 MB</td>');
 });
