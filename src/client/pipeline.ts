@@ -6,7 +6,7 @@
  * for that batch before it creates one. The creation has the key as its `Idempotency-Key`, so a request whose answer was lost makes
  * no second batch. A changed step has another key: it and those behind it run anew, and those before it are kept.
  */
-import { createHash, randomUUID } from "node:crypto";
+import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { APIError } from "openai";
 import { isFinal } from "../batch/status.ts";
@@ -14,13 +14,14 @@ import { type Pipeline, type PipelineStep, parsePipeline } from "../config/pipel
 import type { ResultFormat } from "../contract/results.ts";
 import { printable } from "../printable.ts";
 import { complain, note, say, sayJson } from "../terminal/lines.ts";
+import { createBatch } from "./creation.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure, cannotRead } from "./failure.ts";
 import { digestOf, type InputFile, nameFor, openInput } from "./input.ts";
-import { cancelIgnorant, sayWhatStays } from "./left-behind.ts";
+import { sayWhatStays } from "./left-behind.ts";
 import { firstInput } from "./pipeline-input.ts";
 import type { Session } from "./session.ts";
-import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
+import type { ShownBatch } from "./shown-batch.ts";
 import { uploadFile } from "./upload.ts";
 import { assertWaitFlags, sayEnd, watch, writeAnswers } from "./wait.ts";
 
@@ -73,7 +74,7 @@ export async function runPipeline(
     const source = chain.at(-1)?.batch.id ?? null;
     const known = keyed.number < from ? await findBatch(keyed, source, session) : null;
     const creation = { keyed, pipeline, source, rows, from };
-    const batch = known ?? (await createBatch(creation, session).catch(refusalOfSource));
+    const batch = known ?? (await createStep(creation, session).catch(refusalOfSource));
     if (batch instanceof APIError) {
       refusal = batch;
       break;
@@ -139,7 +140,7 @@ interface Creation {
   readonly from: number;
 }
 
-async function createBatch(creation: Creation, session: Session): Promise<ShownBatch> {
+async function createStep(creation: Creation, session: Session): Promise<ShownBatch> {
   const { keyed, source, rows } = creation;
   const { step } = keyed;
   if (source !== null) {
@@ -181,39 +182,24 @@ async function createFrom(
       ...("source" in origin && { from: origin.source }),
     },
   };
+  const extensions = "the options of a step";
+  const createAnew = () => createBatch(session.server, body, { extensions });
   // A step that is to be done again needs another batch than the one with this key.
-  if (number === from) return postBatch(body, randomUUID(), session);
+  if (number === from) return createAnew();
+  const idempotencyKey = `pipeline-${key}-${source ?? "data"}`;
   try {
-    const batch = await postBatch(body, `pipeline-${key}-${source ?? "data"}`, session);
+    const batch = await createBatch(session.server, body, { extensions, idempotencyKey });
     // The answer of a batch that was deleted since is still there.
     return await session.server.batch(batch.id);
   } catch (error) {
     if (!isAnsweredBefore(error)) throw error;
-    return (
-      (await findBatch(keyed, source, session)) ?? (await postBatch(body, randomUUID(), session))
-    );
+    return (await findBatch(keyed, source, session)) ?? createAnew();
   }
 }
 
 /** Whether an earlier run has made the batch: of another upload of the data, or it was deleted since. */
 const isAnsweredBefore = (error: unknown): boolean =>
   error instanceof APIError && (error.code === "idempotency_key_reused" || error.status === 404);
-
-async function postBatch(
-  body: object,
-  idempotencyKey: string,
-  { server, signal }: Session,
-): Promise<ShownBatch> {
-  const headers = { "idempotency-key": idempotencyKey };
-  const batch = await server.openai
-    .post<ShownBatch>("/batches", { body, headers, signal })
-    .catch((error: unknown) => {
-      const isUnknown = error instanceof APIError && error.param?.startsWith("x_batchd") === true;
-      throw isUnknown && error.status === 400 ? server.lacks("pipeline run", error) : error;
-    });
-  if (!isOfBatchd(batch)) await cancelIgnorant(server, batch.id, "the options of a step");
-  return batch;
-}
 
 async function uploadedData(
   rows: InputFile,

@@ -1,7 +1,5 @@
 /** `batchd submit` and `batchd retry`: make a batch, and wait for it if asked to. */
-import { randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
-import { APIError } from "openai";
 import { truncate } from "../batch/truncate.ts";
 import { BATCH_ENDPOINTS } from "../contract/batch.ts";
 import { METADATA_LIMITS } from "../contract/create-batch.ts";
@@ -11,11 +9,12 @@ import { printable } from "../printable.ts";
 import { note, say, sayJson } from "../terminal/lines.ts";
 import { isOutputTerminal } from "../terminal/terminal.ts";
 import { bytes } from "../words.ts";
+import { createBatch } from "./creation.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { type BatchFlags, givenOptions } from "./given-options.ts";
 import { endpointFor, openInput } from "./input.ts";
-import { cancelIgnorant, sayWhatStays } from "./left-behind.ts";
+import { sayWhatStays } from "./left-behind.ts";
 import type { Session } from "./session.ts";
 import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
 import { uploadFile } from "./upload.ts";
@@ -31,7 +30,7 @@ export async function submit(file: string, flags: SubmitFlags, session: Session)
   assertMetadata(flags.metadata ?? {});
   const { fileId, endpoint, isUploaded } = await inputFor(file, flags, session);
   const body = { input_file_id: fileId, endpoint, ...commonFields(flags) };
-  const batch = await createBatch(body, session).catch((error: unknown) => {
+  const batch = await create(body, session).catch((error: unknown) => {
     if (isUploaded) {
       const words = ["submit", fileId, "--endpoint", endpoint];
       const again = { words, options: givenOptions(flags) };
@@ -110,7 +109,7 @@ export async function retry(id: string, flags: RetryFlags, session: Session): Pr
       from: { batch: id, lines: flags.lines, ...(flags.merge && { merge: true }) },
     },
   };
-  return goOn(await createBatch(body, session), flags, session);
+  return goOn(await create(body, session), flags, session);
 }
 
 function keptFields(
@@ -148,6 +147,9 @@ interface NewBatch {
   readonly x_batchd?: object;
 }
 
+const create = (body: NewBatch, { server }: Session): Promise<ShownBatch> =>
+  createBatch(server, body, { extensions: extensionsOf(body) });
+
 /** The options that other servers do not have, by the name of their field. */
 const OPTIONS: Readonly<Record<string, string>> = {
   default_model: "--model",
@@ -158,22 +160,11 @@ const OPTIONS: Readonly<Record<string, string>> = {
   from: "retry",
 };
 
-async function createBatch(body: NewBatch, { server, signal }: Session): Promise<ShownBatch> {
-  // A repeated request must not make a second batch, which would cost as much again.
-  const headers = { "idempotency-key": randomUUID() };
-  const options = Object.keys(body.x_batchd ?? {}).map((name) => OPTIONS[name] ?? name);
-  const batch = await server.openai
-    .post<ShownBatch>("/batches", { body, headers, signal })
-    .catch((error: unknown) => {
-      throw isUnknownField(error) ? server.lacks(options.join(", "), error) : error;
-    });
-  if (options.length > 0 && !isOfBatchd(batch))
-    await cancelIgnorant(server, batch.id, options.join(", "));
-  return batch;
-}
-
-const isUnknownField = (error: unknown) =>
-  error instanceof APIError && error.status === 400 && error.param === "x_batchd";
+/** Names the options of a request that other servers do not have. */
+const extensionsOf = ({ x_batchd = {} }: NewBatch): string =>
+  Object.keys(x_batchd)
+    .map((name) => OPTIONS[name] ?? name)
+    .join(", ");
 
 /** Prints the new batch, and waits for it if asked to. */
 async function goOn(batch: ShownBatch, flags: SubmitFlags | RetryFlags, session: Session) {
