@@ -19,8 +19,9 @@ import {
 } from "./sweeper.ts";
 
 const SWEEP_EVERY_MS = 60_000;
+const OVERLOOKED_PAGE = 100;
 
-const HOUSEKEEPING = ["forecast", "expiry", "sweep", "purge", "orphans"] as const;
+const HOUSEKEEPING = ["forecast", "expiry", "sweep", "overlooked", "purge", "orphans"] as const;
 export type Housekeeping = (typeof HOUSEKEEPING)[number];
 
 export type HousekeepingDeps = Omit<SweeperDeps, "isDraining"> &
@@ -54,6 +55,12 @@ export function startHousekeeping(
   const cursors: SweepCursors = {};
   const purging = { cursors, empty: new Set<string>() };
   keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(sweeping, cursors));
+  // It is no part of the sweep, which each end of a batch starts: it reads all deliveries that wait for open batches.
+  keepHouse(
+    "overlooked",
+    SWEEP_EVERY_MS,
+    async () => (await deps.store.settleOverlookedDeliveries(OVERLOOKED_PAGE)) === OVERLOOKED_PAGE,
+  );
   keepHouse("purge", pollEveryMs, () => purgeProjects(deletedProjects(), sweeping, purging));
   keepHouse("orphans", ORPHAN_SWEEP_EVERY_MS, () => sweepOrphans(sweeping));
   fleet.onDuty(() => {

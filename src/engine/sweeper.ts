@@ -72,7 +72,6 @@ async function sweepPages(deps: SweeperDeps, cursors: SweepCursors): Promise<boo
   await deps.store.forgetTombstones();
   await deps.store.forgetUploads();
   const haveMore = [
-    (await deps.store.settleOverlookedDeliveries(PAGE)) === PAGE,
     await sweepDeleted(deps, cursors),
     await sweepJournals(deps, cursors),
     await sweepFiles(deps, cursors),

@@ -1,5 +1,6 @@
 /** The work that one replica does for all: processes on one PostgreSQL. */
 import { describe, expect, test } from "vitest";
+import { openStorage } from "../../src/runtime/storage/storage.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { Fleet, type Member, submit } from "../support/fleet.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
@@ -7,6 +8,7 @@ import { sharePostgres } from "../support/postgres.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 const postgres = forAllTests(await sharePostgres("the fleet's housekeeping"));
 
@@ -67,3 +69,31 @@ test.skipIf(postgres === null)(
     await expect.poll(removed).toEqual([count, 0]);
   },
 );
+
+test("a look at all deliveries that wait for open batches is not repeated at each end of a batch, but later", async () => {
+  let looks = 0;
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    clock,
+    upstreamUrl: upstream.url,
+    openStorage: async (config, deps) => {
+      const opened = await openStorage(config, deps);
+      if (!opened.ok) return opened;
+      const settleOverlookedDeliveries = async () => {
+        looks++;
+        return 0;
+      };
+      return { ...opened, store: { ...opened.store, settleOverlookedDeliveries } };
+    },
+  });
+  for (let count = 1; count <= 3; count++) {
+    await service.run(chatLines(1));
+    // It is the last step of the sweep that follows the end of a batch, or comes after it.
+    await service.openai.files.delete(await service.upload(chatLines(1)));
+    await service.events.reached("file.removed", { count });
+  }
+  expect(looks).toBe(1);
+  clock.advance(60_000);
+  await expect.poll(() => looks).toBe(2);
+});
