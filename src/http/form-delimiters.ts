@@ -84,7 +84,7 @@ export class FormDelimiters extends Transform {
 export const boundaryInside = () =>
   new PublicError(
     "invalid_request",
-    "The upload is broken multipart/form-data: its boundary occurs inside a part, a part has no name, or bytes follow its end. (HINT: Use a boundary that the file does not contain.)",
+    "The upload is broken multipart/form-data: its boundary occurs inside a part, bytes follow its end, or a part is no form-data, has no name, or has a line break in a name. (HINT: Use a boundary that the file does not contain, and file names of one line.)",
   );
 
 /** The error for a form that was written by hand. Its first delimiter shows it. */

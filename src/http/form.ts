@@ -10,6 +10,7 @@ import type { Readable } from "node:stream";
 import { Busboy, type BusboyInstance } from "@fastify/busboy";
 import { truncate } from "../batch/truncate.ts";
 import { PublicError } from "../errors.ts";
+import { repeatedParameter } from "./body.ts";
 import { filenameInHeader } from "./filename.ts";
 import { boundaryIn, boundaryInside, FormDelimiters } from "./form-delimiters.ts";
 import { assertNotCompressed } from "./read-body.ts";
@@ -78,6 +79,7 @@ export function readForm<Details>(
     readParts++;
     if (!form.fields.includes(name)) return fail(unexpectedField(name, form));
     if (valueTruncated) return fail(malformed(`The value of '${name}' is too long.`));
+    if ((fields.get(name) ?? value) !== value) return fail(repeatedParameter(name));
     fields.set(name, value);
   });
   parser.on("fieldsLimit", () => fail(malformed("The form has too many fields.")));

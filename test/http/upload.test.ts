@@ -227,6 +227,12 @@ describe("an upload is refused", () => {
       "Missing required parameter: 'expires_after[anchor]'.",
       "expires_after[anchor]",
     ],
+    [
+      "with two purposes",
+      [purpose(), purpose("vision"), file()],
+      "Invalid 'purpose': it may be given once only.",
+      "purpose",
+    ],
   ])("%s", async (_case, parts, message, param) => {
     expect(await refusalOfParts(parts)).toMatchObject({ status: 400, message, param });
   });
@@ -254,6 +260,12 @@ describe("an upload is refused", () => {
           "A part of the form has no name. (HINT: The names are 'file', 'purpose', 'expires_after[anchor]', 'expires_after[seconds]'.)",
       });
     }
+  });
+
+  test("when the name of its file has a line break, and is told so", async () => {
+    const named = "filename*=UTF-8''a%0d%0ab.jsonl";
+    const body = multipart([purpose(), file()]).replace('filename="input.jsonl"', named);
+    expect((await refusalOf(uploadRequest(body))).message).toContain("has a line break in a name");
   });
 
   test("when a header written by hand has no boundary, and is told to leave it out", async () => {
