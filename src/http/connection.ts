@@ -1,5 +1,5 @@
 /** Reports the end of the connection of a request, shows a broken answer as one, and bounds the silence of a connection. */
-import type { IncomingMessage, ServerResponse } from "node:http";
+import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
@@ -52,6 +52,22 @@ const CLIENT_GONE: readonly unknown[] = ["ERR_STREAM_PREMATURE_CLOSE", "ABORT_ER
 export function breakOf(err: unknown): { readonly err?: unknown } {
   const { code, syscall } = (err ?? {}) as NodeJS.ErrnoException;
   return syscall === "write" || CLIENT_GONE.includes(code) ? {} : { err };
+}
+
+/**
+ * Lets a client that waits for leave (`Expect: 100-continue`) send its body once something reads it. A request may be refused
+ * before, and Node then closes the connection. A chunked body is read at once.
+ */
+export function continuing(answer: RequestListener): RequestListener {
+  return (incoming, outgoing) => {
+    const read = incoming._read.bind(incoming);
+    incoming._read = (size) => {
+      incoming._read = read;
+      if (!outgoing.headersSent) outgoing.writeContinue();
+      read(size);
+    };
+    answer(incoming, outgoing);
+  };
 }
 
 /** Lifts the limit on silence, because an answer may take longer. TCP's own probes find dead clients. */

@@ -25,7 +25,7 @@ import {
 } from "./by-hand.ts";
 import { ClientReading } from "./client-reading.ts";
 import { type Answers, CLOSE_GRACE_MS, type Connections, closeServer } from "./closing.ts";
-import { SILENCE_MS, whenClosed } from "./connection.ts";
+import { continuing, SILENCE_MS, whenClosed } from "./connection.ts";
 import { joinShortPieces } from "./short-pieces.ts";
 import { inTurn } from "./turns.ts";
 
@@ -99,6 +99,7 @@ export async function listen(
     refuseConnection(socket, clock);
   });
   server.on("request", listener);
+  server.on("checkContinue", continuing(listener));
   // Node would answer an expectation with a bare 417. HTTP allows a server to ignore an unknown one.
   server.on("checkExpectation", listener);
   server.timeout = SILENCE_MS;

@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { rawRequest, uploadRequest } from "../support/raw-http.ts";
 import { startTestApi, wireOf } from "../support/test-http.ts";
 
 const KEY_A = "sk-alpha-0123456789abcdef";
@@ -104,6 +105,15 @@ describe("with keys configured", () => {
     form.set("file", new Blob([Buffer.alloc(5_000_000, "x")]), "a.jsonl");
     const { status } = await call("/v1/files", {}, { method: "POST", body: form });
     expect(status).toBe(401);
+  });
+
+  test("an upload that waits for leave (`Expect: 100-continue`) is refused before its bytes come", async () => {
+    const request = uploadRequest("", { length: 5_000_000 }).replace(
+      "\r\n\r\n",
+      "\r\nExpect: 100-continue\r\n\r\n",
+    );
+    const answer = await rawRequest(api.url, request);
+    expect([answer.status, answer.headers["connection"]]).toEqual([401, "close"]);
   });
 
   test("no key is ever in the log", async () => {
