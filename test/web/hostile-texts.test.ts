@@ -1,6 +1,7 @@
 /** Texts of clients, models and upstreams on every page and in its events: they stay text, wherever they come from. */
 import { expect, test, vi } from "vitest";
 import { createBatch } from "../support/batches.ts";
+import { hasChromium, openChromium } from "../support/browser.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { refusal } from "../support/given.ts";
 import { chatLine, startTestService } from "../support/service.ts";
@@ -146,4 +147,30 @@ test("what is downloaded is no document: it has no scripts, no origin and a name
     /^attachment; filename="[^"\u202e]*"; filename\*=UTF-8''[\w%.-]*$/,
   );
   expect(answer.headers.get("cache-control")).toBe("no-store");
+});
+
+test.skipIf(!hasChromium())("a text that is read from the right moves none beside it", async () => {
+  const message = "\u05d2\u05d3";
+  await using model = await startUpstream({ answers: () => refusal(400, { message }) });
+  await using other = await startTestService({ upstreamUrl: model.url });
+  const { id } = await other.run([chatLine("\u05d0\u05d1", "Hello")]);
+  await using browser = await openChromium();
+  const page = await browser.newPage();
+  await page.goto(`${other.url}/batches/${id}`);
+  await page.getByRole("button", { name: "Show examples" }).click();
+  await page.locator("#examples li").getByText(message).waitFor();
+  /** The number of the line, and the first letters of its id and of its message, in the order in which they are seen. */
+  const seen = await page.evaluate(`(() => {
+    const texts = document.createTreeWalker(examples, NodeFilter.SHOW_TEXT);
+    const letters = [];
+    for (let text = texts.nextNode(); text !== null; text = texts.nextNode())
+      for (const { 0: letter, index } of text.data.matchAll(/(?<=line )1|[\u05d0\u05d2]/g)) {
+        const range = new Range();
+        range.setStart(text, index);
+        range.setEnd(text, index + 1);
+        letters.push({ letter, left: range.getBoundingClientRect().left });
+      }
+    return letters.sort((a, b) => a.left - b.left).map(({ letter }) => letter);
+  })()`);
+  expect(seen).toEqual(["1", "\u05d0", "\u05d2"]);
 });

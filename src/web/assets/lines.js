@@ -4,7 +4,7 @@
  */
 import { callApi, write } from "./actions.js";
 import { keepFocus, openDialog } from "./focus.js";
-import { visible } from "./visible.js";
+import { isolated, visible } from "./visible.js";
 
 /**
  * @typedef {object} Line
@@ -167,11 +167,10 @@ function rowOf(line) {
 function cell(text, className) {
   const element = document.createElement("td");
   element.className = className;
-  const inner = document.createElement("bdi");
-  inner.className = "clamp";
   // Half of a character has no glyph.
   const cut = text.slice(0, MAX_TEXT).replace(/[\ud800-\udbff]$/, "");
-  inner.textContent = visible(text.length > MAX_TEXT ? `${cut}…` : text);
+  const inner = isolated(text.length > MAX_TEXT ? `${cut}…` : text);
+  inner.className = "clamp";
   element.append(inner);
   return element;
 }
@@ -262,9 +261,8 @@ async function showExamples(button) {
     for (const { line, custom_id: id, message } of examples) {
       const item = document.createElement("li");
       const name = [status, code].filter((each) => each !== null).join(" ");
-      item.textContent = visible(
-        `${name || "others"} · line ${line} · ${id ?? "–"}: ${message ?? "no message"}`,
-      );
+      item.append(isolated(name || "others"), ` · line ${line} · `);
+      item.append(isolated(id ?? "–"), ": ", isolated(message ?? "no message"));
       list.append(item);
     }
   }

@@ -9,3 +9,14 @@ export const visible = (text) =>
     if (code < 0x20) return String.fromCharCode(0x2400 + code);
     return `\u27e8U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e9`;
   });
+
+/**
+ * Returns an element for a text of someone else, whose direction ends where it ends.
+ *
+ * @param {string} text
+ */
+export function isolated(text) {
+  const element = document.createElement("bdi");
+  element.textContent = visible(text);
+  return element;
+}
