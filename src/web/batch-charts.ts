@@ -2,7 +2,7 @@
 import type { BatchProgressObject } from "../contract/progress.ts";
 import { followingChart } from "./chart.ts";
 import { formatCompact, formatCount, formatDuration, formatLines } from "./format.ts";
-import { type Html, html } from "./html.ts";
+import { figure, type Html, html } from "./html.ts";
 import type { Part } from "./page.ts";
 
 type Point = BatchProgressObject["points"][number];
@@ -103,7 +103,7 @@ ${followingChart({
       ["95% within", percentiles.p95_ms],
       ["99% within", percentiles.p99_ms],
     ] as const
-  ).map(([name, ms]) => html`<div><dt>${name}</dt><dd>${formatMs(ms)}</dd></div>`)}</dl>
+  ).map(([name, ms]) => figure(name, formatMs(ms)))}</dl>
 ${tableOf(
   ["Time", "Lines"],
   shown.filter((each) => each.lines > 0).map((each) => [each.label, formatCount(each.lines)]),

@@ -15,7 +15,7 @@ import { inputNameOf, namesOf, titleOf } from "./batch-names.ts";
 import { timelinePart } from "./batch-timeline.ts";
 import { endOf } from "./batches-page.ts";
 import { formatCompact, formatCount, formatDuration, formatMoney, time } from "./format.ts";
-import { type Html, html, untrusted } from "./html.ts";
+import { figure, type Html, html, untrusted } from "./html.ts";
 import { type Asked, type ListOf, type Page, type Part, readFor } from "./page.ts";
 import { progressBar, progressText } from "./progress.ts";
 import { hasEnded, statusPill, WAITING_TEXTS } from "./status.ts";
@@ -167,9 +167,6 @@ ${figure("Window ends", time(batch.expires_at, "relative"))}
 ${place === null || place === 0 ? "" : figure("Place in the queue", formatCount(place))}`;
 }
 
-const figure = (name: string, value: Html | string, tone = ""): Html =>
-  html`<div><dt>${name}</dt><dd class="${tone}">${value}</dd></div>`;
-
 function factsPart({ root }: Asked, batch: BatchObject): Part {
   const { usage, x_batchd: own } = batch;
   const cached = usage.input_tokens_details.cached_tokens;
@@ -190,7 +187,7 @@ ${figure("Window", batch.completion_window)}
 ${figure("Input", fileLink(root, batch.input_file_id))}
 ${own.from === null ? "" : figure(own.from.template === null ? "Runs again" : "Asks about", html`${own.from.lines} lines of ${batchLink(root, own.from.batch)}`)}
 ${own.retried_by.length === 0 ? "" : figure("Run again by", html`${own.retried_by.map((id) => batchLink(root, id))}`)}
-${Object.entries(batch.metadata ?? {}).map(([key, value]) => html`<div><dt>${untrusted(key, 64)}</dt><dd>${untrusted(value, 512)}</dd></div>`)}
+${Object.entries(batch.metadata ?? {}).map(([key, value]) => figure(untrusted(key, 64), untrusted(value, 512)))}
 </dl>
 </section>`,
   };

@@ -4,6 +4,7 @@ import { filterForm, filterOf } from "./batch-filter.ts";
 import { inputNameOf, namesOf } from "./batch-names.ts";
 import { formatCompact, formatMoney, time } from "./format.ts";
 import { type Html, html, untrusted } from "./html.ts";
+import { pageLinks, pageParams } from "./list-pages.ts";
 import { type Asked, type ListOf, type Page, type Part, readFor } from "./page.ts";
 import { progressBar, progressText } from "./progress.ts";
 import { hasEnded, statusPill } from "./status.ts";
@@ -14,7 +15,9 @@ export const batchesPage: Page = {
   path: "/",
   pollMs: 2_000,
   async view(asked) {
-    const answer = await readFor<ListOf<BatchObject>>(asked, `/v1/batches?${listQuery(asked)}`);
+    const params = pageParams(asked, ROWS);
+    for (const [name, value] of Object.entries(filterOf(asked))) params.set(name, value);
+    const answer = await readFor<ListOf<BatchObject>>(asked, `/v1/batches?${params}`);
     if (!answer.ok) return answer;
     const { data } = answer.value;
     const names = await Promise.all(data.map((batch) => inputNameOf(asked, batch)));
@@ -32,13 +35,6 @@ export const batchesPage: Page = {
     };
   },
 };
-
-function listQuery(asked: Asked): URLSearchParams {
-  const params = new URLSearchParams({ limit: String(ROWS), ...filterOf(asked) });
-  const after = asked.query.get("after");
-  if (after !== null) params.set("after", after);
-  return params;
-}
 
 const heading = (asked: Asked): Part => ({
   id: "heading",
@@ -62,23 +58,12 @@ function empty({ query, caller }: Asked): Html {
 const table = (
   asked: Asked,
   rows: readonly Part[],
-  { last_id, has_more }: ListOf<BatchObject>,
+  shown: ListOf<BatchObject>,
 ): Html => html`<div class="scroll" tabindex="0" role="region" aria-label="List of batches"><table>
 <thead><tr><th scope="col">Batch</th><th scope="col">Status</th><th scope="col" class="bar-column">Progress</th><th scope="col" class="wide">Model</th><th scope="col" class="wide number">Tokens</th><th scope="col" class="wide number">Cost</th><th scope="col" class="middle">Created</th><th scope="col" class="middle">Done</th></tr></thead>
 <tbody>${rows.map(({ html: each }) => each)}</tbody>
 </table></div>
-${pages(asked, has_more ? last_id : null)}`;
-
-/** The way to older batches. The first page is the way back, because a cursor knows no page before it. */
-const pages = ({ query }: Asked, lastId: string | null): Html =>
-  html`<nav class="pages" aria-label="Pages of the list">${query.has("after") ? html`<a href="${hrefWith(query, null)}">Newest</a>` : ""}${lastId === null ? "" : html`<a href="${hrefWith(query, lastId)}" rel="next">Older</a>`}</nav>`;
-
-function hrefWith(query: URLSearchParams, after: string | null): string {
-  const params = new URLSearchParams(query);
-  params.delete("after");
-  if (after !== null) params.set("after", after);
-  return params.size === 0 ? "./" : `./?${params}`;
-}
+${pageLinks(asked, { path: "./", shown })}`;
 
 const row = ({ root }: Asked, batch: BatchObject, inputName: string | null): Html => {
   const { id, request_counts: counts, x_batchd: own } = batch;

@@ -3,6 +3,7 @@ import { DOWNLOADABLE_PURPOSES, type FileObject } from "../contract/file.ts";
 import { actionButton } from "./batch-actions.ts";
 import { formatBytes, time } from "./format.ts";
 import { type Html, html, untrusted } from "./html.ts";
+import { pageLinks, pageParams } from "./list-pages.ts";
 import { type Asked, type ListOf, type Page, type Part, readFor } from "./page.ts";
 import { uploadFields } from "./upload-form.ts";
 
@@ -13,16 +14,15 @@ export const filesPage: Page = {
   pollMs: 2_000,
   scripts: ["files.js"],
   async view(asked) {
-    const params = new URLSearchParams({ limit: String(ROWS), order: "desc" });
-    const after = asked.query.get("after");
-    if (after !== null) params.set("after", after);
-    const answer = await readFor<ListOf<FileObject>>(asked, `/v1/files?${params}`);
+    const params = pageParams(asked, ROWS);
+    const answer = await readFor<ListOf<FileObject>>(asked, `/v1/files?${params}&order=desc`);
     if (!answer.ok) return answer;
-    const { data, last_id: lastId, has_more: hasMore } = answer.value;
-    const rows = data.map((file): Part => ({ id: `row-${file.id}`, html: row(asked, file) }));
+    const rows = answer.value.data.map(
+      (file): Part => ({ id: `row-${file.id}`, html: row(asked, file) }),
+    );
     const list = {
       id: "files",
-      html: html`<section id="files">${rows.length === 0 ? empty() : table(rows)}${pages(after, hasMore ? lastId : null)}</section>`,
+      html: html`<section id="files">${rows.length === 0 ? empty() : table(rows)}${pageLinks(asked, { path: "files", shown: answer.value })}</section>`,
       pieces: rows,
     };
     return { ok: true, value: { title: "Files", parts: [heading(asked), list], isOver: false } };
@@ -52,9 +52,6 @@ const table = (
 <thead><tr><th scope="col">File</th><th scope="col" class="middle">Purpose</th><th scope="col" class="number">Size</th><th scope="col" class="wide">Created</th><th scope="col" class="wide">Expires</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
 <tbody>${rows.map((part) => part.html)}</tbody>
 </table></div>`;
-
-const pages = (after: string | null, lastId: string | null): Html =>
-  html`<nav class="pages" aria-label="Pages of the list">${after === null ? "" : html`<a href="files">Newest</a>`}${lastId === null ? "" : html`<a href="files?after=${lastId}" rel="next">Older</a>`}</nav>`;
 
 function row({ root, caller }: Asked, file: FileObject): Html {
   const { id, filename, purpose, bytes } = file;

@@ -13,12 +13,10 @@ export type Html = ReturnType<typeof html>;
 const INVISIBLE = /(?![\n\t])[\p{Cc}\p{Bidi_Control}\u200b\u2028\u2029\u2060-\u206f\ufeff]/gu;
 
 const CONTROL_PICTURES = 0x2400;
-const DELETE_PICTURE = "\u2421";
 
 function pictureOf(character: string): string {
   const code = character.charCodeAt(0);
   if (code < 0x20) return String.fromCharCode(CONTROL_PICTURES + code);
-  if (code === 0x7f) return DELETE_PICTURE;
   return `\u27e8U+${code.toString(16).toUpperCase().padStart(4, "0")}\u27e9`;
 }
 
@@ -32,6 +30,10 @@ const DEFAULT_MAX_LENGTH = 300;
 export function untrusted(text: string, maxLength = DEFAULT_MAX_LENGTH): Html {
   return html`<bdi>${visible(truncate(text, maxLength))}</bdi>`;
 }
+
+/** An entry of a list of figures or facts. */
+export const figure = (name: Html | string, value: Html | string, tone = ""): Html =>
+  html`<div><dt>${name}</dt><dd${tone === "" ? "" : html` class="${tone}"`}>${value}</dd></div>`;
 
 /** Renders HTML to its text. */
 export const render = async (content: Html): Promise<string> => String(await content);

@@ -5,6 +5,7 @@ import type { UsageList, UsageRow } from "../contract/usage.ts";
 import { actionButton } from "./batch-actions.ts";
 import { formatCount, formatMoney, time } from "./format.ts";
 import { type Html, html, untrusted } from "./html.ts";
+import { pageLinks, pageParams } from "./list-pages.ts";
 import { type Asked, type ListOf, type Page, readFor } from "./page.ts";
 
 const ROWS = 50;
@@ -15,14 +16,12 @@ export const keysPage: Page = {
   pollMs: 2_000,
   scripts: ["keys.js"],
   async view(asked) {
-    const params = new URLSearchParams({ limit: String(ROWS) });
-    const after = asked.query.get("after");
-    if (after !== null) params.set("after", after);
+    const params = pageParams(asked, ROWS);
     const keys = await readFor<ListOf<KeyObject>>(asked, `/v1/admin/keys?${params}`);
     if (!keys.ok) return keys;
     const parts = [
       { id: "heading", html: heading() },
-      { id: "keys", html: keyTable(keys.value, after) },
+      { id: "keys", html: keyTable(asked, keys.value) },
       // A sum over all usage may take a second, which no open page is to cost again and again.
       ...(asked.isPoll ? [] : [{ id: "projects", html: await projectsOf(asked) }]),
     ];
@@ -45,17 +44,14 @@ const heading =
 </form>
 <dialog id="made" aria-labelledby="made-title"><form method="dialog"><h2 id="made-title">The new key</h2><p>Copy it now. No page and no answer shows it again.</p><pre id="made-key" tabindex="0"></pre><div class="buttons"><button type="button" class="plain" id="copy-key" data-copy="">Copy</button><button class="primary">Done</button></div></form></dialog></div>`;
 
-function keyTable(
-  { data, last_id: lastId, has_more: hasMore }: ListOf<KeyObject>,
-  after: string | null,
-): Html {
-  if (data.length === 0 && after === null) {
+function keyTable(asked: Asked, shown: ListOf<KeyObject>): Html {
+  if (shown.data.length === 0 && !asked.query.has("after")) {
     return html`<div id="keys" class="empty"><h2>No keys were made at run time</h2><p>Keys of the configuration file are not listed.</p></div>`;
   }
   return html`<section id="keys"><div class="scroll" tabindex="0" role="region" aria-label="Keys"><table>
 <thead><tr><th scope="col">Key</th><th scope="col" class="middle">Project</th><th scope="col">May</th><th scope="col" class="middle">Last used</th><th scope="col" class="middle">Ends</th><th scope="col"><span class="unseen">Actions</span></th></tr></thead>
-<tbody>${data.map(keyRow)}</tbody>
-</table></div><nav class="pages" aria-label="Pages of the list">${after === null ? "" : html`<a href="keys">Newest</a>`}${hasMore ? html`<a href="keys?after=${lastId}" rel="next">Older</a>` : ""}</nav></section>`;
+<tbody>${shown.data.map(keyRow)}</tbody>
+</table></div>${pageLinks(asked, { path: "keys", shown })}</section>`;
 }
 
 /** The id keeps the button of a key with its key where others come and go. */

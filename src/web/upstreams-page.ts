@@ -5,8 +5,9 @@
 import type { UpstreamList, UpstreamObject } from "../contract/upstream.ts";
 import { liveChart } from "./chart.ts";
 import { formatCompact, formatCount, time } from "./format.ts";
-import { type Html, html, untrusted } from "./html.ts";
-import { type Asked, type Page, type Part, readFor } from "./page.ts";
+import { figure, type Html, html, untrusted } from "./html.ts";
+import { pageLinks } from "./list-pages.ts";
+import { type Asked, type ListOf, type Page, type Part, readFor } from "./page.ts";
 import { pill, WAITING_TEXTS } from "./status.ts";
 
 const ROWS = 50;
@@ -31,7 +32,13 @@ export const upstreamsPage: Page = {
     const parts = [
       { id: "heading", html: heading(all) },
       { id: "targets", html: table(rows), pieces: rows },
-      { id: "pages", html: pages(after, following.length > ROWS ? upstreams.at(-1) : undefined) },
+      {
+        id: "pages",
+        html: pages(asked, {
+          last_id: upstreams.at(-1)?.name ?? null,
+          has_more: following.length > ROWS,
+        }),
+      },
       { id: "charts", html: cards(upstreams, facts), pieces: facts },
     ];
     return { ok: true, value: { title: "Upstreams", parts, isOver: false } };
@@ -58,8 +65,8 @@ function heading(all: readonly UpstreamObject[]): Html {
   return html`<div id="heading" class="head"><div><h1>Upstreams</h1>${note}</div></div>`;
 }
 
-const pages = (after: string, last: UpstreamObject | undefined): Html =>
-  html`<nav id="pages" class="pages" aria-label="Pages of the list">${after === "" ? "" : html`<a href="upstreams">First</a>`}${last === undefined ? "" : html`<a href="upstreams?${String(new URLSearchParams({ after: last.name }))}" rel="next">Next</a>`}</nav>`;
+const pages = (asked: Asked, shown: Pick<ListOf<unknown>, "last_id" | "has_more">): Html =>
+  html`<div id="pages">${pageLinks(asked, { path: "upstreams", shown, labels: ["First", "Next"] })}</div>`;
 
 const table = (rows: readonly Part[]): Html =>
   rows.length === 0
@@ -121,7 +128,7 @@ function factsOf(upstream: UpstreamObject): Html {
     ["Servers", formatCount(servers)],
   ];
   return html`<div id="facts-${upstream.name}">${unavailable === null ? "" : refusal(unavailable)}${held.slice(0, MAX_HELD).map((each) => html`<p class="notice">${untrusted(each.model, 60)} of the project ${untrusted(each.project, 60)}: ${words(each)}</p>`)}
-<dl class="facts">${facts.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl></div>`;
+<dl class="facts">${facts.map(([name, value]) => figure(name, value))}</dl></div>`;
 }
 
 const MAX_HELD = 5;

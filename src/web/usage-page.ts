@@ -3,7 +3,7 @@ import { USAGE_GROUPS, type UsageGroup, type UsageList, type UsageRow } from "..
 import type { Refusal } from "./api.ts";
 import { chart } from "./chart.ts";
 import { formatCompact, formatCount, formatLines, formatMoney } from "./format.ts";
-import { type Html, html, untrusted } from "./html.ts";
+import { figure, type Html, html, untrusted } from "./html.ts";
 import { type Asked, type Page, readFor } from "./page.ts";
 
 const RANGES = [7, 30, 90, 365] as const;
@@ -73,9 +73,6 @@ ${figure("Output tokens", formatCompact(sum((row) => row.output_tokens)))}
 ${[...costsOf(rows)].map(([currency, amount]) => figure("Cost", formatMoney(String(amount), currency)))}
 </dl></section>`;
 }
-
-const figure = (name: string, value: string): Html =>
-  html`<div><dt>${name}</dt><dd>${value}</dd></div>`;
 
 function costsOf(rows: readonly UsageRow[]): Map<string, number> {
   const costs = new Map<string, number>();
