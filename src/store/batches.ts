@@ -34,9 +34,14 @@ export interface BatchFilter {
 export const searchedText = (search: string): string =>
   search.replaceAll(/[A-Z]+/g, (letters) => letters.toLowerCase());
 
-/** Whether a batch may match: PostgreSQL finds no NUL. */
-export const isFindable = ({ model, metadata, search }: BatchFilter): boolean =>
-  ![model ?? "", search ?? "", ...Object.entries(metadata).flat()].join("").includes("\0");
+/** The place in metadata of what PostgreSQL cannot read: a code point that Unicode has reserved for such a purpose. */
+export const UNREADABLE = "\ufdd0";
+
+/** Whether a batch may match: PostgreSQL finds no NUL, and no unreadable character. */
+export const isFindable = ({ model, metadata, search }: BatchFilter): boolean => {
+  const sought = [model ?? "", search ?? "", ...Object.entries(metadata).flat()].join("");
+  return !["\0", UNREADABLE].some((each) => sought.includes(each));
+};
 
 /**
  * The most batches that one statement of a filtered list looks at. A list may have to look at all batches of a project, so it

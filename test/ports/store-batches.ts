@@ -139,6 +139,27 @@ export function testBatches(open: OpenStore): void {
     }
   });
 
+  test("no other character finds a NUL or half a pair in metadata, not even the sign for an unreadable one", async () => {
+    const { store } = await open();
+    const texts = ["x\ufffdy", "x\ufdd0y", "x\ud800y", "x\udc00y", "x\0y"];
+    const made = texts.map((text) => aBatch({ metadata: { of: text, [text]: "it" } }));
+    for (const batch of made) await store.insertBatch(batch);
+    const none = { status: null, endpoint: null, model: null, createdAtOrAfterMs: null };
+    const found = async (sought: Pick<BatchFilter, "metadata" | "search">) => {
+      const filter = { ...none, ...sought };
+      return (await store.listBatches({ ...everything, filter }))?.data ?? [];
+    };
+    for (const [sought, batches] of [
+      ["x\ufffdy", made.slice(0, 1)],
+      ["x\ufdd0y", []],
+      ["x\0y", []],
+    ] as const) {
+      expect(await found({ metadata: { of: sought }, search: null })).toEqual(batches);
+      expect(await found({ metadata: { [sought]: "it" }, search: null })).toEqual(batches);
+      expect(await found({ metadata: {}, search: sought })).toEqual(batches);
+    }
+  });
+
   test("a batch is found by the name of its input file, but not of a deleted or foreign one", async () => {
     const { store } = await open();
     const search = "100%_Ünï";

@@ -11,6 +11,7 @@ import {
   type OpenWork,
   openWorkIn,
   searchedText,
+  UNREADABLE,
 } from "../batches.ts";
 import { type Page, pageOf } from "../page.ts";
 import { QuotaExceeded } from "../quotas.ts";
@@ -103,10 +104,10 @@ const folded = (text: SQL): SQL =>
 
 /**
  * PostgreSQL reads neither a NUL nor half a surrogate pair as text. One such value would fail each query over the list, so
- * the sign for an unreadable character takes its place. Pairs of surrogates are stored unescaped. A backslash that is itself
- * escaped begins no such value.
+ * a character that no filter has takes its place: SQLite finds no other one instead, either. Pairs of surrogates are stored
+ * unescaped. A backslash that is itself escaped begins no such value.
  */
-const READABLE_METADATA = sql`regexp_replace(metadata::text, '(?<!\\\\)((?:\\\\\\\\)*)\\\\u(?:0000|d[89a-f][0-9a-f]{2})', '\\1\\\\ufffd', 'g')::json`;
+const READABLE_METADATA = sql`regexp_replace(metadata::text, '(?<!\\\\)((?:\\\\\\\\)*)\\\\u(?:0000|d[89a-f][0-9a-f]{2})', '\\1${sql.raw(UNREADABLE)}', 'g')::json`;
 
 /** The name of the file is no `exists`, for which PostgreSQL would read all files in each step of the list. */
 const hasText = (text: string): SQL => sql`(strpos(${batches.id}, ${text}) > 0
