@@ -98,6 +98,20 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     await expect(service.openai.files.retrieve(input)).rejects.toThrow("404");
   });
 
+  test("a deleted batch gives way to the list, also where that comes after the end of its events", async () => {
+    const { id } = await visit.held(1);
+    const page = await visit.openPage(`/batches/${id}`);
+    await page.locator("#live").getByText("Live", { exact: true }).waitFor();
+    const end = page.waitForEvent("requestfinished", (each) => each.url().includes("/web/live/"));
+    await page.route(`${service.url}/`, async (route) => {
+      await end;
+      await route.continue();
+    });
+    await page.getByRole("button", { name: "Delete" }).click();
+    await page.locator("#ask-yes").click();
+    await page.waitForURL(`${service.url}/`, { timeout: 20_000 });
+  });
+
   test("a question that follows another at once has an answer of its own", async () => {
     const { id } = await service.run([chatLine("a", "b")]);
     const page = await visit.openPage(`/batches/${id}`);

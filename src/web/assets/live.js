@@ -87,7 +87,10 @@ class Connection {
     source.addEventListener("parts", (event) => apply(JSON.parse(event.data)));
     source.addEventListener("version", (event) => renew(event.data));
     source.addEventListener("over", () => this.#end());
-    source.addEventListener("reload", () => location.reload());
+    source.addEventListener("reload", () => {
+      // The page gives way to another one, as after the deletion of its batch. A load would take its place.
+      if (document.querySelector("button[data-next]:disabled") === null) location.reload();
+    });
     source.addEventListener("error", () => {
       this.#lose();
       // A refusal ends the source for good; a lost connection does not.
