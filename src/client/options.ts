@@ -76,7 +76,9 @@ export function amount(text: string): string {
 export function unixSeconds(text: string): number {
   const seconds = /^\d+$/.test(text) ? Number(text) : Math.floor(dateMs(text) / 1000);
   if (Number.isSafeInteger(seconds) && seconds >= 0) return seconds;
-  throw new InvalidArgumentError("Expected a date such as 2026-01-31 or 2026-01-31T08:00Z.");
+  throw new InvalidArgumentError(
+    "Expected a date such as 2026-01-31 or 2026-01-31T08:00Z, or Unix seconds.",
+  );
 }
 
 /** JavaScript takes a date with a time, but without a zone, to be in the zone of this machine. */

@@ -2,7 +2,7 @@
  * Answers what never reaches the app: requests that are no HTTP, or name no address. Each gets the usual error envelope with an
  * id, like any other.
  */
-import { type IncomingMessage, type ServerResponse, STATUS_CODES } from "node:http";
+import { type IncomingMessage, maxHeaderSize, type ServerResponse, STATUS_CODES } from "node:http";
 import type { Duplex } from "node:stream";
 import { CATALOGUE, PublicError } from "../errors.ts";
 import { envelopeOf, retryHeadersOf } from "./errors.ts";
@@ -48,7 +48,10 @@ export function answerUnroutable(cause: unknown): Response {
 export function malformedRequest(code: string | undefined): PublicError {
   switch (code) {
     case "HPE_HEADER_OVERFLOW":
-      return new PublicError("headers_too_large", "The headers of the request are too large.");
+      return new PublicError(
+        "headers_too_large",
+        `The address and the headers of the request are larger than the ${maxHeaderSize} bytes allowed.`,
+      );
     case "ERR_HTTP_REQUEST_TIMEOUT":
       return new PublicError("request_timeout", "The request did not arrive in time.");
     default:

@@ -212,8 +212,14 @@ describe("what is not HTTP", () => {
     await server.close();
   });
 
-  test("or has headers without end", async () => {
-    const { status } = await refusalOf(`GET / HTTP/1.1\r\nx: ${"y".repeat(100_000)}\r\n\r\n`);
-    expect(status).toBe(431);
+  test("or has an address or headers without end, and is told how long both may be", async () => {
+    const long = "y".repeat(100_000);
+    for (const head of [`GET / HTTP/1.1\r\nx: ${long}`, `GET /${long} HTTP/1.1\r\nx: y`]) {
+      const { status, error } = await refusalOf(`${head}\r\n\r\n`);
+      expect(status).toBe(431);
+      expect(error.message).toContain(
+        "The address and the headers of the request are larger than the 16384",
+      );
+    }
   });
 });
