@@ -83,7 +83,7 @@ export const differences: Section = {
     differs(
       strong.http(
         "15-rate-limit",
-        "OpenAI answers 429 beyond a rate, and allows 2,000 batches an hour; batchd has no rates",
+        "OpenAI answers 429 beyond a rate, and allows 2,000 batches an hour; batchd has rates only where the operator gives a project quotas",
         async ({ main }) => {
           const created = await Promise.all(
             Array.from({ length: 100 }, () => main.create("file-x")),
@@ -95,7 +95,7 @@ export const differences: Section = {
     differs(
       strong.http(
         "15-token-limit",
-        "OpenAI fails a batch beyond a number of enqueued tokens with `token_limit_exceeded`; batchd counts no tokens before they are spent",
+        "OpenAI fails a batch beyond a number of enqueued tokens with `token_limit_exceeded`; batchd does so only where the operator gives a project that quota",
         async ({ main }) => {
           const batch = await main.run([line("long", "word ".repeat(200_000))]);
           assert.equal(batch.status, "completed");
