@@ -219,6 +219,27 @@ describe.skipIf(!hasChromium())("an open page", () => {
     await expect.poll(() => loadCount).toBe(2);
   });
 
+  test("is loaded anew also behind a question that was ticked and answered", async () => {
+    await using server = serve("0");
+    const url = await server.listening();
+    const { id } = await submit(url);
+    const page = await (await browser.newContext()).newPage();
+    let loadCount = 0;
+    page.on("load", () => loadCount++);
+    const answered = Promise.withResolvers<void>();
+    await page.route(/\/web\/live/, async (route) => {
+      await answered.promise;
+      const body = "event: version\ndata: newer\n\n";
+      await route.fulfill({ contentType: "text/event-stream", body });
+    });
+    await page.goto(`${url}/batches/${id}`);
+    await page.getByRole("button", { name: "Delete" }).click();
+    await page.getByRole("checkbox", { name: "Delete its input file, too" }).check();
+    await page.getByRole("button", { name: "Keep" }).click();
+    answered.resolve();
+    await expect.poll(() => loadCount).toBe(2);
+  });
+
   test("says what it cannot do without scripts, and shows the batches", async () => {
     await using server = serve("0");
     const url = await server.listening();

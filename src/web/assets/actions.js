@@ -266,14 +266,16 @@ function askIn(dialog, button) {
   const box = /** @type {HTMLElement} */ (document.getElementById("ask-choice"));
   const input = /** @type {HTMLInputElement} */ (box.querySelector("input"));
   box.hidden = choice === undefined;
-  input.checked = false;
   const label = box.querySelector("span");
   if (label !== null) label.textContent = choice ?? "";
   dialog.returnValue = "no";
   openDialog(dialog);
   return new Promise((resolve) => {
-    const end = () =>
-      resolve({ isYes: dialog.returnValue === "yes", isChosen: input.checked && !box.hidden });
+    const end = () => {
+      resolve({ isYes: dialog.returnValue === "yes", isChosen: input.checked });
+      // A tick that stays would be a choice that a load of the page loses.
+      input.checked = false;
+    };
     dialog.addEventListener("close", end, { once: true });
   });
 }
