@@ -2,9 +2,10 @@
 import { z } from "zod";
 import { BatchEndpoint, BatchStatus } from "./batch.ts";
 import { METADATA_LIMITS } from "./create-batch.ts";
+import { LAST_SECOND } from "./unix-seconds.ts";
 
-/** The range of `created_after`: the seconds up to the year 9999. */
-export const CREATED_AFTER = { min: 0, max: 253_402_300_799 } as const;
+/** The range of `created_after`. */
+export const CREATED_AFTER = { min: 0, max: LAST_SECOND } as const;
 
 /** The longest value of metadata, and so of what is looked for. */
 export const SEARCH_MAX_LENGTH = METADATA_LIMITS.valueLength;

@@ -19,7 +19,7 @@ export const METADATA_LIMITS = { pairs: 16, keyLength: 64, valueLength: 512 } as
 export const PRIORITIES = { min: -10, max: 10, default: 0 } as const;
 
 /** The range of `sample`. */
-const SAMPLE_LINES = { min: 1, max: 1_000 } as const;
+export const SAMPLE_LINES = { min: 1, max: 1_000 } as const;
 
 const RetriedLines = z
   .strictObject({

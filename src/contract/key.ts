@@ -3,12 +3,10 @@ import { z } from "zod";
 import { pageOf } from "./page.ts";
 import { DEFAULT_SCOPES, Scope } from "./scope.ts";
 import { boundedText } from "./text.ts";
-import { UnixSeconds } from "./unix-seconds.ts";
+import { LAST_SECOND, UnixSeconds } from "./unix-seconds.ts";
 
 /** The longest name of a key or a project that is made at run time, in characters. */
-const NAME_MAX_LENGTH = 64;
-/** The end of the year 9999, beyond which dates have no usual form. */
-const LAST_SECOND = 253_402_300_799;
+export const NAME_MAX_LENGTH = 64;
 
 /** A name that is safe in logs, headers and terminals. */
 export const Name = boundedText(NAME_MAX_LENGTH).regex(

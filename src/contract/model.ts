@@ -1,11 +1,12 @@
 /** The schemas of models. */
 import { z } from "zod";
+import { UnixSeconds } from "./unix-seconds.ts";
 
 export const ModelObject = z
   .object({
     id: z.string(),
     object: z.literal("model"),
-    created: z.int().describe("Unix seconds."),
+    created: UnixSeconds,
     owned_by: z.string(),
   })
   .meta({ id: "Model" });

@@ -4,12 +4,13 @@ import { z } from "zod";
 /** The most digits behind the point. Amounts are calculated without a loss up to there. */
 export const PRICE_DIGITS = 12;
 
-const DECIMAL = /^\d{1,12}(?:\.\d{1,12})?$/;
+/** The form of an amount, also for the fields of the page. */
+export const DECIMAL_PATTERN = String.raw`\d{1,12}(?:\.\d{1,12})?`;
 
 export const Decimal = z
   .string({ error: 'expected a text in quotes, such as "0.50", so that it stays exact' })
   .regex(
-    DECIMAL,
+    new RegExp(`^${DECIMAL_PATTERN}$`),
     "expected a decimal number, such as 0.50, with at most 12 digits before and behind the point",
   );
 

@@ -3,6 +3,7 @@ import { z } from "zod";
 import { Name } from "./key.ts";
 import { pageOf } from "./page.ts";
 import { Decimal } from "./price.ts";
+import { UnixSeconds } from "./unix-seconds.ts";
 
 const most = (max: number) => z.int().min(0).max(max).nullish();
 
@@ -54,7 +55,7 @@ export const ProjectObject = z
     id: z.string().describe("Its name."),
     object: z.literal("project"),
     ...rules,
-    created_at: z.int().describe("Unix seconds."),
+    created_at: UnixSeconds,
     deleted_at: z
       .int()
       .nullable()

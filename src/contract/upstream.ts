@@ -1,6 +1,7 @@
 /** The schemas of `GET /v1/admin/upstreams`. They hold no address, key or header of a model server. */
 import { z } from "zod";
 import { WAITING_REASONS } from "./batch-extension.ts";
+import { UnixSeconds } from "./unix-seconds.ts";
 
 const count = z.int().min(0);
 const seconds = z.number().nullable();
@@ -24,7 +25,7 @@ const Schedule = z.object({
   open: z.boolean().describe("Whether lines of batches may go out now."),
   concurrency: count.describe("The lines that may be in flight now."),
   next: z
-    .object({ at: z.int().describe("Unix seconds."), concurrency: count })
+    .object({ at: UnixSeconds, concurrency: count })
     .nullable()
     .describe("When that number changes, and to which one."),
 });

@@ -4,6 +4,7 @@
  */
 import type { BatchObject } from "../contract/batch.ts";
 import { toAsciiJson } from "../http/json.ts";
+import { AMOUNT_FIELD } from "./fields.ts";
 import { formatMoney } from "./format.ts";
 import { type Html, html } from "./html.ts";
 import type { Asked } from "./page.ts";
@@ -152,7 +153,7 @@ export function budgetForm({ caller }: Asked, { id, x_batchd: own }: BatchObject
   const path = `batches/${id}`;
   // A form that is there keeps what was typed into it. With another budget it is another form.
   return html`<form id="raise-${own.budget}" class="filters" data-path="${path}" data-then="${path}/resume">
-<label>Budget <input name="budget" value="${own.budget}" inputmode="decimal" pattern="[0-9]{1,12}([.][0-9]{1,12})?" title="Write an amount such as 5.00" required autocomplete="off"></label>
+<label>Budget <input name="budget" value="${own.budget}" ${AMOUNT_FIELD} required></label>
 <span class="buttons"><button class="primary">Set and resume</button></span>
 </form>`;
 }

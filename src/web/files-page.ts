@@ -1,11 +1,11 @@
 /** The list of files: their size, their end and their first lines. */
 import { DOWNLOADABLE_PURPOSES, type FileObject } from "../contract/file.ts";
 import { actionButton } from "./batch-actions.ts";
+import { uploadFields } from "./fields.ts";
 import { formatBytes, time } from "./format.ts";
 import { type Html, html, untrusted } from "./html.ts";
 import { pageLinks, pageParams } from "./list-pages.ts";
 import { type Asked, type ListOf, type Page, type Part, readFor } from "./page.ts";
-import { uploadFields } from "./upload-form.ts";
 
 const ROWS = 25;
 

@@ -3,6 +3,7 @@ import { DEFAULT_PROJECT, type KeyObject } from "../contract/key.ts";
 import { DEFAULT_SCOPES, SCOPES } from "../contract/scope.ts";
 import type { UsageList, UsageRow } from "../contract/usage.ts";
 import { actionButton } from "./batch-actions.ts";
+import { NAME_FIELD } from "./fields.ts";
 import { formatCount, formatMoney, time } from "./format.ts";
 import { type Html, html, untrusted } from "./html.ts";
 import { pageLinks, pageParams } from "./list-pages.ts";
@@ -35,8 +36,8 @@ const heading =
 <form id="new-key" class="card drop">
 <h2>New key</h2>
 <div class="fields">
-<label>Name <input name="name" required pattern="[A-Za-z0-9][A-Za-z0-9._\\-]*" title="Letters, digits, dots, dashes and underscores, beginning with a letter or a digit" maxlength="64" autocomplete="off" spellcheck="false"></label>
-<label>Project <input name="project" value="${DEFAULT_PROJECT}" required pattern="[A-Za-z0-9][A-Za-z0-9._\\-]*" title="Letters, digits, dots, dashes and underscores, beginning with a letter or a digit" maxlength="64" autocomplete="off" spellcheck="false"></label>
+<label>Name <input name="name" ${NAME_FIELD}></label>
+<label>Project <input name="project" value="${DEFAULT_PROJECT}" ${NAME_FIELD}></label>
 <label>Ends after <select name="days"><option value="">never</option><option value="1">1 day</option><option value="30">30 days</option><option value="90">90 days</option><option value="365">365 days</option></select></label>
 </div>
 <fieldset><legend>May</legend>${SCOPES.map((scope) => html`<label class="check"><input type="checkbox" name="scopes" value="${scope}"${DEFAULT_SCOPES.includes(scope) ? html` checked` : ""}> ${scope}</label>`)}</fieldset>

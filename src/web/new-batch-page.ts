@@ -1,14 +1,14 @@
 /** The form for a new batch, from a JSONL, CSV or TSV file or from a file that is uploaded already. */
 import { BATCH_ENDPOINTS } from "../contract/batch.ts";
-import { PRIORITIES } from "../contract/create-batch.ts";
+import { PRIORITIES, SAMPLE_LINES } from "../contract/create-batch.ts";
 import type { FileObject } from "../contract/file.ts";
 import type { ModelObject } from "../contract/model.ts";
-import { DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
+import { DEFAULT_COMPLETION_WINDOW, WINDOW_PATTERN } from "../contract/window.ts";
 import type { Answer } from "./api.ts";
+import { AMOUNT_FIELD, uploadFields } from "./fields.ts";
 import { formatBytes } from "./format.ts";
 import { type Html, html, untrusted } from "./html.ts";
 import { type ListOf, type Page, readFor, type View } from "./page.ts";
-import { uploadFields } from "./upload-form.ts";
 
 /** Its button is off before its script is there: the browser would take the form to an address, and lose what is filled in. */
 export const newBatchPage: Page = {
@@ -78,10 +78,10 @@ const optionsCard = (
 <label>Endpoint <select name="endpoint">${BATCH_ENDPOINTS.map((each) => html`<option>${each}</option>`)}</select></label>
 <label><span>Model <span class="dim">for lines that name none</span></span><input name="model" list="models" autocomplete="off" spellcheck="false"></label>
 <datalist id="models">${models.filter((name) => name !== "*").map((name) => html`<option value="${name}"></option>`)}</datalist>
-<label><span>Window <span class="dim">hours or days in which it ends</span></span><input name="window" value="${DEFAULT_COMPLETION_WINDOW}" required pattern="[1-9][0-9]{0,3}[hd]" title="Write hours or days, such as 24h or 7d" autocomplete="off"></label>
+<label><span>Window <span class="dim">hours or days in which it ends</span></span><input name="window" value="${DEFAULT_COMPLETION_WINDOW}" required pattern="${WINDOW_PATTERN}" title="Write hours or days, such as 24h or 7d" autocomplete="off"></label>
 <label><span>Priority <span class="dim">${PRIORITIES.min} to ${PRIORITIES.max}</span></span><input name="priority" type="number" min="${PRIORITIES.min}" max="${PRIORITIES.max}" value="${PRIORITIES.default}"></label>
-<label><span>Sample <span class="dim">lines to run before it pauses</span></span><input name="sample" type="number" min="1" max="1000" placeholder="none"></label>
-<label><span>Budget <span class="dim">pauses before it costs more</span></span><input name="budget" inputmode="decimal" pattern="[0-9]{1,12}([.][0-9]{1,12})?" title="Write an amount such as 5.00" placeholder="none, or such as 5.00" autocomplete="off"></label>
+<label><span>Sample <span class="dim">lines to run before it pauses</span></span><input name="sample" type="number" min="${SAMPLE_LINES.min}" max="${SAMPLE_LINES.max}" placeholder="none"></label>
+<label><span>Budget <span class="dim">pauses before it costs more</span></span><input name="budget" ${AMOUNT_FIELD} placeholder="none, or such as 5.00"></label>
 </div>
 <label><span>Metadata <span class="dim">one key=value a line</span></span><textarea name="metadata" rows="2" spellcheck="false"></textarea></label>
 </section>`;
