@@ -1,4 +1,4 @@
-/** What the pages of other sites can do to a server without keys, in the browser of a person on the same machine. */
+/** What the pages of other sites can do, and where their links lead, in the browser of a person. */
 import { createServer } from "node:http";
 import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -19,6 +19,27 @@ describe.skipIf(!hasChromium())("in a browser", () => {
   afterAll(async () => {
     await browser.close();
     await service[Symbol.asyncDispose]();
+  });
+
+  test("a link of another site leads a person with a session to the page, and others to the form for a key", async () => {
+    const keys = [{ name: "someone", key: "key-of-someone" }];
+    await using closed = await startTestService({ config: { auth: { keys } } });
+    const site = createServer((_, response) => {
+      response.setHeader("content-type", "text/html");
+      response.end(`<a href="${closed.url}/files">files</a>`);
+    });
+    const other = `http://localhost:${await listening(site)}`;
+    const page = await (await browser.newContext()).newPage();
+    await page.goto(other);
+    await page.getByText("files").click();
+    await page.getByLabel("API key").fill("key-of-someone");
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.getByRole("heading", { name: "Files", exact: true }).waitFor();
+    await page.goto(other);
+    await page.getByText("files").click();
+    await page.getByRole("heading", { name: "Files", exact: true }).waitFor({ timeout: 20_000 });
+    site.close();
+    site.closeAllConnections();
   });
 
   test("a site whose name resolves to the server sees nothing of it", async () => {
