@@ -1,5 +1,6 @@
-/** Tells the other windows of this browser that their session may have ended. The server says whether it has. */
+/** Runs on the form for a key: a session may have ended, or may be there without its cookie having come. */
 
+// The other windows of this browser ask the server whether their session has ended.
 new BroadcastChannel("batchd session").postMessage("signed out");
 
 /** A browser sends the session with no link of another site, but with the requests of this page. */
