@@ -21,7 +21,7 @@ import { afterAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { FolderLocation } from "../../src/locations/folder/folder.ts";
 import { filesBelow } from "../support/files-below.ts";
-import { aCall, aFile, aParcel, pathOf, patternOf } from "../support/parcels.ts";
+import { aCall, aFile, aParcel, Progress, pathOf, patternOf } from "../support/parcels.ts";
 import { mountSmallDisk } from "../support/small-disk.ts";
 import { describeLocation, type TestedLocation } from "./suite.ts";
 
@@ -230,7 +230,38 @@ describe("a folder location", () => {
     writeFileSync(join(left, "output.jsonl"), "half");
     await locationAt(root).deliver(parcel, aCall());
     expect(names(join(root, parcel.batchId))).toContain("run.json");
-    expect(names(left)).toEqual(["@eaDir"]);
+    expect(names(`${left}-left`)).toEqual(["@eaDir"]);
+  });
+
+  test("shows a parcel whole or not at all, also where a former holder of the delivery takes it for left and removes it", async () => {
+    const root = newRoot();
+    const progress = new Progress();
+    let removed: Promise<void> = Promise.resolve();
+    const manifest = aFile("run.json", "{}");
+    const files = [
+      ...Array.from({ length: 200 }, (_, i) => aFile(`output-${i}.jsonl`, "{}\n")),
+      {
+        ...manifest,
+        open: (startByte?: number) => {
+          removed = locationAt(root).discard(progress.saved ?? "");
+          return manifest.open(startByte);
+        },
+      },
+    ];
+    const parcel = aParcel({ files });
+    const isDelivered = await locationAt(root)
+      .deliver(parcel, aCall({ progress }))
+      .then(
+        () => true,
+        (error: unknown) => {
+          // Then it is tried again.
+          expect(error).toMatchObject({ failure: "unavailable" });
+          return false;
+        },
+      );
+    await removed;
+    expect(names(root)).toEqual(isDelivered ? [parcel.batchId] : []);
+    if (isDelivered) expect(names(join(root, parcel.batchId))).toHaveLength(files.length);
   });
 
   test("names the file in whose place a folder is", async () => {

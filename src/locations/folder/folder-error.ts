@@ -25,3 +25,11 @@ export function folderError(error: unknown, what: string): unknown {
   const [failure, words] = FAILURES[code] ?? ["unavailable", `could not be used (${code})`];
   return new LocationError(failure, `${what} ${words}`, { cause: error });
 }
+
+/** The error of a delivery. What it has made and does not find any more was removed meanwhile, so it is tried again. */
+export function writeError(error: unknown, what: string): unknown {
+  const translated = folderError(error, what);
+  if (!(translated instanceof LocationError) || translated.failure !== "not_found")
+    return translated;
+  return new LocationError("unavailable", `${what} was removed meanwhile`, { cause: error });
+}

@@ -28,7 +28,7 @@ import {
 } from "../location.ts";
 import type { LocationPath } from "../location-path.ts";
 import { checkedBytes, isContentOf, untilAborted } from "../parcel-bytes.ts";
-import { folderError } from "./folder-error.ts";
+import { folderError, writeError } from "./folder-error.ts";
 import { OpenFolder } from "./open-folder.ts";
 import { type OpenFile, Operations } from "./operations.ts";
 
@@ -89,7 +89,7 @@ export class FolderLocation implements Location {
   deliver(parcel: Parcel, { signal, progress }: DeliveryCall): Promise<Delivered> {
     assertParcel(parcel);
     const parts = partsOf(parcel);
-    return this.#translated(parts.join("/"), async () => {
+    const deliver = async () => {
       await using root = await this.#openRoot();
       await using parent = await makeAll(root, parts.slice(0, -1));
       await this.#removeLeftovers(parent, parcel);
@@ -101,6 +101,9 @@ export class FolderLocation implements Location {
         await publish(parent, parcel, signal);
       }
       return { address: join(this.#root, ...parts) };
+    };
+    return deliver().catch((error: unknown) => {
+      throw writeError(error, `${parts.join("/")} in ${this.name}`);
     });
   }
 
@@ -113,13 +116,22 @@ export class FolderLocation implements Location {
     });
   }
 
-  /** Removes temporary folders of dead attempts. Another delivery of the batch may be under way by another name of the folder. */
+  /**
+   * Removes temporary folders of dead attempts. Another delivery of the batch may be under way by another name of the folder.
+   * An attempt that seems dead may be alive, as its process or this one stood still. So a folder gets another name first: what
+   * is being emptied can no longer become the parcel.
+   */
   async #removeLeftovers(parent: OpenFolder, of: Omit<Begun, "above">): Promise<void> {
     const forgottenMs = this.#clock.nowMs() - FORGOTTEN_MS;
+    const left: string[] = [];
     for await (const { name } of parent.list()) {
       if (!name.startsWith(temporaryBeginning(of))) continue;
       const isOwn = name.startsWith(temporaryNameBeginning(of));
-      if (isOwn || (await parent.changedBefore(name, forgottenMs))) await parent.removeFolder(name);
+      if (isOwn || (await parent.changedBefore(name, forgottenMs))) left.push(name);
+    }
+    for (const name of left) {
+      if (!name.endsWith(LEFT)) await orNull(parent.move(name, parent, name + LEFT), "ENOENT");
+      await parent.removeFolder(name.endsWith(LEFT) ? name : name + LEFT);
     }
   }
 
@@ -219,6 +231,8 @@ async function makeAll(root: OpenFolder, parts: readonly string[]): Promise<Open
   return folder;
 }
 
+/** What the name of a temporary folder ends in once another attempt removes it. */
+const LEFT = "-left";
 const temporaryBeginning = ({ batchId }: Pick<Parcel, "batchId">) => `.batchd-${batchId}-`;
 const temporaryNameBeginning = (of: Pick<Parcel, "batchId" | "deliveryId">) =>
   `${temporaryBeginning(of)}${of.deliveryId}-`;
@@ -261,6 +275,7 @@ async function publish(parent: OpenFolder, parcel: Parcel, signal: AbortSignal):
     if (isNew === null) await addTo(parent, folder, parcel);
   } finally {
     await parent.removeFolder(temporary);
+    await parent.removeFolder(temporary + LEFT);
   }
   await parent.sync();
 }
@@ -282,7 +297,7 @@ async function addTo(parent: OpenFolder, from: OpenFolder, parcel: Parcel): Prom
   for (const [i, { name }] of parcel.files.entries()) {
     if (i === parcel.files.length - 1) await folder.sync();
     await from.move(name, folder, name).catch((error: unknown) => {
-      throw folderError(error, `${parcel.batchId}/${name}`);
+      throw writeError(error, `${parcel.batchId}/${name}`);
     });
   }
   await folder.sync();
