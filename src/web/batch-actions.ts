@@ -6,7 +6,7 @@ import type { BatchObject } from "../contract/batch.ts";
 import { toAsciiJson } from "../http/json.ts";
 import { AMOUNT_FIELD } from "./fields.ts";
 import { formatMoney } from "./format.ts";
-import { type Html, html } from "./html.ts";
+import { attributes, type Html, html } from "./html.ts";
 import type { Asked } from "./page.ts";
 import { hasEnded } from "./status.ts";
 
@@ -36,19 +36,22 @@ interface Choice {
   readonly path: string;
 }
 
-export const actionButton = ({
-  id,
-  label,
-  method,
-  path,
-  body,
-  ask,
-  next,
-  tone = "plain",
-  rerunOf,
-  describedBy,
-}: Action): Html =>
-  html`<button type="button"${id === undefined ? "" : html` id="${id}"`} class="${tone}" data-method="${method}" data-path="${path}"${body === undefined ? "" : html` data-body="${toAsciiJson(body)}"`}${ask === undefined ? "" : html` data-ask="${ask.title}" data-detail="${ask.detail}"`}${ask?.choice === undefined ? "" : html` data-choice="${ask.choice.label}" data-choice-path="${ask.choice.path}"`}${next === undefined ? "" : html` data-next="${next}"`}${rerunOf === undefined ? "" : html` data-rerun-of="${rerunOf.batch}" data-other-runs="${rerunOf.otherRuns.join(" ")}"`}${describedBy === undefined ? "" : html` aria-describedby="${describedBy}"`}>${label}</button>`;
+export const actionButton = ({ label, tone = "plain", body, ask, rerunOf, ...action }: Action) =>
+  html`<button type="button"${attributes({
+    id: action.id,
+    class: tone,
+    "data-method": action.method,
+    "data-path": action.path,
+    "data-body": body && toAsciiJson(body),
+    "data-ask": ask?.title,
+    "data-detail": ask?.detail,
+    "data-choice": ask?.choice?.label,
+    "data-choice-path": ask?.choice?.path,
+    "data-next": action.next,
+    "data-rerun-of": rerunOf?.batch,
+    "data-other-runs": rerunOf?.otherRuns.join(" "),
+    "aria-describedby": action.describedBy,
+  })}>${label}</button>`;
 
 /** A batch, with those of `retried_by` that do not run its failed lines. */
 export interface Retried {

@@ -149,7 +149,7 @@ function progressPart(batch: BatchObject): Part {
 ${progressBar(counts, "Progress of the batch")}
 <dl class="figures">
 ${figure("Answered", formatCount(counts.completed))}
-${figure("Failed", formatCount(counts.failed), counts.failed > 0 ? "fault" : "")}
+${figure("Failed", formatCount(counts.failed), counts.failed > 0 ? "fault" : undefined)}
 ${figure("Left", formatCount(left))}
 ${expected(batch)}
 </dl>

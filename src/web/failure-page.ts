@@ -6,9 +6,8 @@ import type { ContentfulStatusCode } from "hono/utils/http-status";
 import type { ErrorEnvelope } from "../contract/error.ts";
 import type { AppContext } from "../http/context.ts";
 import { answerError } from "../http/errors.ts";
-import { STYLES } from "./assets.ts";
 import { html, untrusted } from "./html.ts";
-import { head, mark } from "./layout.ts";
+import { signedOutLayout } from "./layout.ts";
 import { answerHtml } from "./respond.ts";
 
 /** Where the page is, and where a person goes on. */
@@ -30,19 +29,9 @@ export async function orFailurePage(
     c.error = thrown as Error;
     const answer = answerError(c, thrown);
     const { error } = (await answer.json()) as ErrorEnvelope;
-    const page = html`<!doctype html>
-<html lang="en">
-<head>
-${head("Error", root, STYLES)}
-</head>
-<body class="signed-out">
-<main id="main" class="sign-in">
-<h1>${mark()}batchd</h1>
-<p>${untrusted(error.message, 1_000)}</p>
-<p><a href="${root}${next}">Try again</a></p>
-</main>
-</body>
-</html>`;
+    const main = html`<p>${untrusted(error.message, 1_000)}</p>
+<p><a href="${root}${next}">Try again</a></p>`;
+    const page = signedOutLayout({ title: "Error", root }, main);
     return answerHtml(c, page, answer.status as ContentfulStatusCode);
   }
 }

@@ -31,9 +31,13 @@ export function untrusted(text: string, maxLength = DEFAULT_MAX_LENGTH): Html {
   return html`<bdi>${visible(truncate(text, maxLength))}</bdi>`;
 }
 
+/** Returns the attributes of an element that have a value. */
+export const attributes = (values: Readonly<Record<string, string | undefined>>): Html =>
+  html`${Object.entries(values).flatMap(([name, value]) => (value === undefined ? [] : [html` ${name}="${value}"`]))}`;
+
 /** An entry of a list of figures or facts. */
-export const figure = (name: Html | string, value: Html | string, tone = ""): Html =>
-  html`<div><dt>${name}</dt><dd${tone === "" ? "" : html` class="${tone}"`}>${value}</dd></div>`;
+export const figure = (name: Html | string, value: Html | string, tone?: string): Html =>
+  html`<div><dt>${name}</dt><dd${attributes({ class: tone })}>${value}</dd></div>`;
 
 /** Renders HTML to its text. */
 export const render = async (content: Html): Promise<string> => String(await content);

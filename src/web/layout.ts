@@ -75,7 +75,25 @@ ${askDialog()}
 </html>`;
 };
 
-export const head = (
+/** The frame for a person without a session, who sees no other page. */
+export const signedOutLayout = (
+  { title, root, scripts = [] }: Pick<Frame, "title" | "root"> & Partial<Pick<Frame, "scripts">>,
+  main: Html,
+): Html => html`<!doctype html>
+<html lang="en">
+<head>
+${head(title, root, STYLES)}
+${scripts.map((name) => html`<script src="${root}${assetPath(name)}" type="module"></script>`)}
+</head>
+<body class="signed-out">
+<main id="main" class="sign-in">
+<h1>${mark()}batchd</h1>
+${main}
+</main>
+</body>
+</html>`;
+
+const head = (
   title: string,
   root: string,
   styles: readonly string[],
@@ -86,7 +104,7 @@ export const head = (
 <link rel="icon" href="${root}${assetPath("icon.svg")}" type="image/svg+xml">
 ${styles.map((name) => html`<link rel="stylesheet" href="${root}${assetPath(name)}">`)}`;
 
-export const mark = (): Html =>
+const mark = (): Html =>
   html`<svg class="mark" viewBox="0 0 16 16" aria-hidden="true"><rect x="1" y="2" width="14" height="3" rx="1.5"/><rect x="1" y="6.5" width="10" height="3" rx="1.5"/><rect x="1" y="11" width="6" height="3" rx="1.5"/></svg>`;
 
 function navigation({ path, root }: Frame, { path: target, label }: Entry): Html {

@@ -4,11 +4,10 @@ import { deleteCookie, setCookie } from "hono/cookie";
 import { PublicError } from "../errors.ts";
 import type { AppContext, AppEnv } from "../http/context.ts";
 import type { AuditEntry } from "../telemetry/audit-log.ts";
-import { assetPath, STYLES } from "./assets.ts";
 import { orFailurePage } from "./failure-page.ts";
 import { cookieNameFor, isOwn, isSecure } from "./guard.ts";
 import { html } from "./html.ts";
-import { head, mark } from "./layout.ts";
+import { signedOutLayout } from "./layout.ts";
 import { answerHtml } from "./respond.ts";
 import type { Sessions } from "./sessions.ts";
 
@@ -114,25 +113,14 @@ interface SignInPage {
 }
 
 export function answerSignIn(c: AppContext, { root, next, isRefused }: SignInPage) {
-  const page = html`<!doctype html>
-<html lang="en">
-<head>
-${head("Sign in", root, STYLES)}
-<script src="${root}${assetPath("signed-out.js")}" type="module"></script>
-</head>
-<body class="signed-out">
-<main id="main" class="sign-in">
-<h1>${mark()}batchd</h1>
-<form method="post" action="${root}web/sign-in">
+  const main = html`<form method="post" action="${root}web/sign-in">
 <input type="hidden" name="next" value="${pageIn(next)}">
 <label for="key">API key</label>
 <input id="key" name="key" type="password" autocomplete="current-password" required autofocus spellcheck="false"${isRefused ? html` aria-invalid="true" aria-describedby="refused"` : ""}>
 ${isRefused ? html`<p class="fault" id="refused" role="alert">This server does not know the key, or it has expired.</p>` : ""}
 <button class="primary">Sign in</button>
 <p class="dim">The key stays on the server. This browser gets a session that ends with the key, or after seven days.</p>
-</form>
-</main>
-</body>
-</html>`;
-  return answerHtml(c, page, 401);
+</form>`;
+  const frame = { title: "Sign in", root, scripts: ["signed-out.js"] };
+  return answerHtml(c, signedOutLayout(frame, main), 401);
 }
