@@ -127,6 +127,21 @@ describe.skipIf(!hasChromium())("a new batch", () => {
     expect(pages[1]?.url()).toBe(pages[0]?.url());
   });
 
+  test("that runs failed lines again is not made where it is not known whether another one does", async () => {
+    const { id } = await visit.service.run([chatLine("bad", "[[status 400]]")]);
+    const before = await batchCount();
+    const page = await visit.openPage(`/batches/${id}`);
+    const isLook = (url: URL) => url.pathname.endsWith(`/web/v1/batches/${id}`);
+    await page.route(isLook, (route) => route.fulfill({ status: 503 }), { times: 1 });
+    const again = page.getByRole("button", { name: "Run failed lines again" });
+    await again.click();
+    await page.getByText("The server answered 503. Try again later.").waitFor({ timeout: 20_000 });
+    expect(await batchCount()).toBe(before);
+    await again.click();
+    await page.waitForURL((url) => /batch_/.test(url.pathname) && !url.pathname.endsWith(id));
+    expect(await batchCount()).toBe(before + 1);
+  });
+
   test("that runs failed lines again can be made beside batches that leave them as they are", async () => {
     const { service, upstream } = visit;
     upstream.hold();

@@ -163,12 +163,9 @@ async function act(button) {
   const label = button.textContent;
   const decision = await ask(button);
   if (!decision.isYes) return;
-  const other = rerunOf === undefined ? undefined : await laterRunOf(button, rerunOf);
-  if (other !== undefined) {
-    location.assign(`${root}batches/${other}`);
-    return;
-  }
-  const answer = await callWith(button, method, decision.isChosen ? choicePath : path, body);
+  const later = rerunOf === undefined ? null : await laterRunOf(button, rerunOf);
+  const calledPath = decision.isChosen ? choicePath : path;
+  const answer = later ?? (await callWith(button, method, calledPath, body));
   if (!answer.ok) note(answer.message, "bad");
   else if (next === "made") location.assign(`${root}batches/${answer.value.id}`);
   else if (next !== undefined) location.assign(root + next);
@@ -176,19 +173,21 @@ async function act(button) {
 }
 
 /**
- * Returns the batch that runs lines of another one again. The page may not know it yet, and the lines would be paid for twice.
+ * Returns the batch that runs lines of another one again, or why that is not known; null when none does. The page may not know it
+ * yet, and the lines would be paid for twice.
  *
  * @param {HTMLButtonElement} button
  * @param {string} id
- * @returns {Promise<string | undefined>}
+ * @returns {Promise<Answer | null>}
  */
 async function laterRunOf(button, id) {
   const answer = await callWith(button, "GET", `batches/${id}`);
-  if (!answer.ok) return undefined;
+  if (!answer.ok) return answer;
   /** @type {string[]} */
   const runs = answer.value.x_batchd.retried_by;
   const otherRuns = (button.dataset["otherRuns"] ?? "").split(" ");
-  return runs.find((run) => !otherRuns.includes(run));
+  const later = runs.find((run) => !otherRuns.includes(run));
+  return later === undefined ? null : { ok: true, value: { id: later } };
 }
 
 /**
