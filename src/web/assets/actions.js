@@ -1,6 +1,6 @@
 /** Buttons that call the API, the question before something is lost, and short notes about what happened. */
 
-import { keepFocus, openDialog } from "./focus.js";
+import { offDuring, openDialog } from "./focus.js";
 import { isInUse } from "./in-use.js";
 import { isForeign, renewToken, token } from "./session.js";
 
@@ -216,16 +216,14 @@ async function sendForm(form) {
  * @param {HTMLButtonElement} button
  * @param {Parameters<typeof callApi>} call
  */
-async function callWith(button, ...call) {
-  const refocus = keepFocus(button);
-  button.disabled = true;
+function callWith(button, ...call) {
   const [method, path, body] = call;
   const isCreation = method === "POST" && path === "batches" && typeof body === "string";
-  const answer = await (isCreation ? createBatch(body) : callApi(...call));
-  // A second press before the next page is there would make a second batch.
-  button.disabled = answer.ok && button.dataset["next"] !== undefined;
-  refocus();
-  return answer;
+  return offDuring(
+    button,
+    () => (isCreation ? createBatch(body) : callApi(...call)),
+    ({ ok }) => ok && button.dataset["next"] !== undefined,
+  );
 }
 
 /**

@@ -1,6 +1,6 @@
 /** The page of files: uploads, and the first lines of a file. */
 import { note, readStart, write } from "./actions.js";
-import { keepFocus, openDialog } from "./focus.js";
+import { offDuring, openDialog } from "./focus.js";
 import { takeDrops, uploadIn } from "./upload.js";
 import { visible } from "./visible.js";
 
@@ -30,12 +30,8 @@ function startUpload(form) {
 async function uploadChosen(form, input) {
   const file = input.files?.[0];
   if (file === undefined) return;
-  const refocus = keepFocus(input);
-  input.disabled = true;
-  const answer = await uploadIn(form, file);
-  input.disabled = false;
+  const answer = await offDuring(input, () => uploadIn(form, file));
   input.value = "";
-  refocus();
   note(answer.ok ? `${file.name} is uploaded.` : answer.message, answer.ok ? "good" : "bad");
 }
 

@@ -19,6 +19,24 @@ export function keepFocus(element, neighbours = []) {
 }
 
 /**
+ * Keeps a button or a field off while its work is under way, so that a second press begins none.
+ *
+ * @template T
+ * @param {HTMLButtonElement | HTMLInputElement} element
+ * @param {() => Promise<T>} work
+ * @param {(result: T) => boolean} [staysOff] as where another page is on its way
+ * @returns {Promise<T>}
+ */
+export async function offDuring(element, work, staysOff = () => false) {
+  const refocus = keepFocus(element);
+  element.disabled = true;
+  const result = await work();
+  element.disabled = staysOff(result);
+  refocus();
+  return result;
+}
+
+/**
  * Opens a dialog. A browser forgets the focus where its element goes meanwhile.
  *
  * @param {HTMLDialogElement} dialog

@@ -1,6 +1,6 @@
 /** The form for a new key, which is shown once. */
 import { callApi, write } from "./actions.js";
-import { keepFocus, openDialog } from "./focus.js";
+import { offDuring, openDialog } from "./focus.js";
 import { serverNowMs } from "./times.js";
 
 const DAY_SECONDS = 86_400;
@@ -17,12 +17,8 @@ button.disabled = false;
 
 /** A second press would make a second key, which the page does not show. */
 async function createOnce() {
-  const refocus = keepFocus(button);
-  button.disabled = true;
-  const key = await create();
-  button.disabled = false;
+  const key = await offDuring(button, create);
   // The dialog gives the focus back to what has it now.
-  refocus();
   if (key !== null) show(key);
 }
 

@@ -3,7 +3,7 @@
  * becomes the text of an element.
  */
 import { callApi, write } from "./actions.js";
-import { keepFocus, openDialog } from "./focus.js";
+import { keepFocus, offDuring, openDialog } from "./focus.js";
 import { isolated, visible } from "./visible.js";
 
 /**
@@ -251,11 +251,8 @@ function jsonOf(value, indent) {
 
 /** @param {HTMLButtonElement} button */
 async function showExamples(button) {
-  const refocus = keepFocus(button);
-  button.disabled = true;
-  const answer = await callApi("GET", `batches/${section.dataset["batch"]}/failures`);
-  button.disabled = false;
-  refocus();
+  const path = `batches/${section.dataset["batch"]}/failures`;
+  const answer = await offDuring(button, () => callApi("GET", path));
   const list = document.createElement("ul");
   for (const { code, status_code: status, examples } of answer.ok ? answer.value.data : []) {
     for (const { line, custom_id: id, message } of examples) {

@@ -1,7 +1,7 @@
 /** The form for a new batch: checks its file, makes lines of a CSV, uploads, and creates the batch. */
 import { createBatch, readStart, write } from "./actions.js";
 import { readTable } from "./csv.js";
-import { keepFocus } from "./focus.js";
+import { offDuring } from "./focus.js";
 import { checkLines, endpointsIn, isPacked } from "./input-check.js";
 import { canBeNamed, lineOf, unknownColumns } from "./template.js";
 import { isReadable, takeDrops, uploadIn } from "./upload.js";
@@ -257,13 +257,7 @@ async function create() {
     showFault(problem);
     return;
   }
-  const button = createButton();
-  const refocus = keepFocus(button);
-  button.disabled = true;
-  const answer = await send();
-  // A second press before the next page is there would make a second batch.
-  button.disabled = answer.ok;
-  refocus();
+  const answer = await offDuring(createButton(), send, ({ ok }) => ok);
   if (!answer.ok) showFault(answer.message);
   else location.assign(`${document.documentElement.dataset["root"]}batches/${answer.value.id}`);
 }
