@@ -48,9 +48,9 @@ export function startHousekeeping(
   const expiryDeps = { ...deps, onExpired: () => loops.nudge("sweep") };
   keepHouse("forecast", pollEveryMs, () => forecaster.refreshIfDue());
   keepHouse("expiry", pollEveryMs, async () => {
-    // Windows come first: at midnight the pauses of 100,000 batches may end, each in a commit.
+    // Windows come first, and in between: at midnight the pauses of 100,000 batches may end, each in a commit.
     await expireDue(expiryDeps);
-    await endQuotaPauses(deps, { nowMs: fleet.nowMs, isDraining });
+    return endQuotaPauses(deps, { nowMs: fleet.nowMs, isDraining });
   });
   const cursors: SweepCursors = {};
   const purging = { cursors, empty: new Set<string>() };

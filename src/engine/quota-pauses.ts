@@ -14,22 +14,27 @@ export interface QuotaPausesDeps {
   readonly onResumed: () => void;
 }
 
+/** So many batches go on in a pass. The windows that end meanwhile wait for its end. */
+const MAX_RESUMED = 500;
+
 interface Pass {
   readonly nowMs: number;
   /** Whether the server is closing: what is left can wait for its next start. */
   readonly isDraining: () => boolean;
 }
 
+/** Returns whether more of them may go on at once. */
 export async function endQuotaPauses(
   { store, rulesOf, log, onResumed }: QuotaPausesDeps,
   { nowMs, isDraining }: Pass,
-): Promise<void> {
+): Promise<boolean> {
   const today = dayOf(nowMs);
-  let isAnyResumed = false;
-  for (let after = 0; !isDraining(); ) {
+  let resumedCount = 0;
+  const isOver = () => isDraining() || resumedCount === MAX_RESUMED;
+  for (let after = 0; !isOver(); ) {
     const page = await store.listQuotaPauses(after);
     for (const pause of page) {
-      if (isDraining()) break;
+      if (isOver()) break;
       after = pause.sequence;
       // A new day may let 100,000 batches go on, each in a commit.
       const wait = timeForMore();
@@ -38,9 +43,10 @@ export async function endQuotaPauses(
       if (!mayGoOn(pause, rulesOf(project).quotas, { today, dayOf })) continue;
       if (!(await store.resumeBatchIfPaused({ project, id }, reason))) continue;
       log.info({ batch: id, project, reason }, "batch.resumed");
-      isAnyResumed = true;
+      resumedCount++;
     }
     if (page.length === 0) break;
   }
-  if (isAnyResumed) onResumed();
+  if (resumedCount > 0) onResumed();
+  return resumedCount === MAX_RESUMED;
 }
