@@ -38,7 +38,7 @@ import { countedIn } from "./upload-memory.ts";
 const BATCH_INPUT_KEPT_SECONDS = 2_592_000;
 
 /** The age of a file that no bucket whose copies are behind can still be without. */
-const BEHIND_MS = 10 * 60 * 1000;
+export const BEHIND_MS = 10 * 60 * 1000;
 
 export interface FilesDeps {
   readonly store: Store;

@@ -2,7 +2,7 @@
  * The parts of an upload: how large one may be, how many there may be, and which of them a completion lists. The listed parts
  * must belong to the upload, come once, and have the bytes together for which the upload was created.
  */
-import type { UntrustedId, UploadId } from "../batch/batch.ts";
+import type { PartId, UntrustedId, UploadId } from "../batch/batch.ts";
 import { truncate } from "../batch/truncate.ts";
 import { PART_MAX_BYTES, UPLOAD_MAX_PARTS } from "../contract/upload.ts";
 import { PublicError } from "../errors.ts";
@@ -65,6 +65,11 @@ export async function chosenParts(
     `The parts have ${bytes} bytes together, but the upload was created for ${upload.bytes} bytes.`,
   );
 }
+
+export const lostPart = (id: PartId) =>
+  wrongParts(
+    `The content of the part '${id}' is gone or damaged in the storage of this server. Add it again, and list the new part.`,
+  );
 
 const wrongParts = (message: string) =>
   new PublicError("invalid_request", message, { param: "part_ids" });

@@ -17,7 +17,7 @@ import {
   type UploadId,
 } from "../batch/batch.ts";
 import { truncate } from "../batch/truncate.ts";
-import { BlobNotFound, BlobsUnavailable } from "../blobs/blobs.ts";
+import { BlobNotFound, BlobsUnavailable, BlobTooShort } from "../blobs/blobs.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import { UPLOAD_LIFETIME_MS } from "../contract/upload.ts";
 import { integerTooLarge, PublicError } from "../errors.ts";
@@ -25,10 +25,16 @@ import { OneByOne } from "../one-by-one.ts";
 import type { Receipt, ReceiptFor } from "../store/idempotency.ts";
 import type { Upload, UploadPart } from "../store/uploads.ts";
 import type { Origin } from "../telemetry/tracing.ts";
-import { type Files, type FilesDeps, intentRevoked } from "./files.ts";
+import { BEHIND_MS, type Files, type FilesDeps, intentRevoked } from "./files.ts";
 import { withinQuotas } from "./quotas.ts";
 import { countedIn } from "./upload-memory.ts";
-import { chosenParts, contentOfPart, type IncomingPart, tooManyParts } from "./upload-parts.ts";
+import {
+  chosenParts,
+  contentOfPart,
+  type IncomingPart,
+  lostPart,
+  tooManyParts,
+} from "./upload-parts.ts";
 
 export interface UploadsDeps extends Omit<FilesDeps, "tracing" | "maxBytesAtOnce" | "projects"> {
   readonly files: Files;
@@ -177,7 +183,7 @@ export class Uploads {
     parts: readonly UploadPart[],
     { completion: { md5, origin }, receiptOf }: Assembly,
   ): Promise<StoredFile> {
-    const { store, blobs, files } = this.#deps;
+    const { store, files } = this.#deps;
     const { project, filename, purpose, bytes, fileExpiresAfterSeconds } = upload;
     const content = this.#contentOf(parts, md5);
     const details = async () => ({ purpose, expiresAfterSeconds: fileExpiresAfterSeconds });
@@ -194,12 +200,28 @@ export class Uploads {
       const sources = parts.map((part) => ({ key: part.blobKey, bytes: part.bytes }));
       return await files.store(project, incoming, { maxBytes: bytes, publish, parts: sources });
     } catch (cause) {
-      if (!(cause instanceof BlobNotFound)) throw cause;
+      if (!(cause instanceof BlobNotFound || cause instanceof BlobTooShort)) throw cause;
       // The sweep deletes the parts as soon as another request has ended the upload. That end is the better error.
       await this.#findPending(upload);
-      if (!blobs.mayBeBehind) throw cause;
-      throw new BlobsUnavailable(cause.message, { cause, isRefusal: false });
+      throw this.#partLost(upload, parts, cause);
     }
+  }
+
+  /** A storage that is behind finds a young part later. Any other one does not come back, so its client has to add it again. */
+  #partLost(
+    { id, project }: Upload,
+    parts: readonly UploadPart[],
+    cause: BlobNotFound | BlobTooShort,
+  ): Error {
+    const { blobs, clock, log } = this.#deps;
+    const part = parts.find(({ blobKey }) => blobKey === cause.key);
+    if (part === undefined) return cause;
+    const mayCome = blobs.mayBeBehind && cause instanceof BlobNotFound;
+    if (mayCome && clock.nowMs() - part.createdAtMs < BEHIND_MS) {
+      return new BlobsUnavailable(cause.message, { cause, isRefusal: false });
+    }
+    log.error({ upload: id, project, blob: cause.key }, "part.lost");
+    return lostPart(part.id);
   }
 
   async *#contentOf(parts: readonly UploadPart[], md5: string | null): AsyncGenerator<Buffer> {

@@ -99,18 +99,22 @@ export function assertPrefix(prefix: string): void {
 
 export class BlobNotFound extends Error {
   override readonly name = "BlobNotFound";
+  readonly key: string;
 
   constructor(key: string, options?: ErrorOptions) {
     super(`no blob ${key}`, options);
+    this.key = key;
   }
 }
 
 /** The error for a blob that is shorter than it was. It was stored whole, so its file is damaged. */
 export class BlobTooShort extends Error {
   override readonly name = "BlobTooShort";
+  readonly key: string;
 
   constructor(key: string, endByte: number) {
     super(`blob ${key} ends before byte ${endByte}`);
+    this.key = key;
   }
 }
 

@@ -24,6 +24,8 @@ export const LOG_EVENTS = {
     "journal.write_failed":
       "Answers could not be made durable; no others are asked for until they are.",
     "loop.pass_failed": "A background loop could not do its work; it tries again.",
+    "part.lost":
+      "The content of a part of an upload is gone or damaged, as after a disk was damaged; its client is told to add it again.",
     "request.completed": "A request to batchd ended with a status of 500 or more.",
     "results.commit_failed":
       "The results of a batch are written, but cannot be published; it is tried again.",

@@ -1,7 +1,9 @@
 import { createHash } from "node:crypto";
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
+import { rmSync, truncateSync } from "node:fs";
 import type { ServerResponse } from "node:http";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { CLAIM_MS } from "../../src/api/idempotency.ts";
 import { UploadObject } from "../../src/contract/upload.ts";
@@ -126,6 +128,28 @@ describe("an upload is not completed, and stays pending,", () => {
         ({ id, parts }) => uploads.complete(id, [stranger, ...parts.slice(1)]),
         refusal(/^The part 'part_\w+' does not belong to the upload 'upload_\w+'\.$/, "part_ids"),
       );
+    }
+  });
+
+  test("with a part whose content is gone or damaged: it is named, and may be added again", async () => {
+    const damages = [rmSync, (path: string) => truncateSync(path, 10)];
+    for (const damage of damages) {
+      const {
+        id,
+        parts: [first = "", second = ""],
+      } = await uploads.pending();
+      damage(join(api.dataDir, "blobs", "parts", first));
+      expect(await uploads.complete(id, [first, second])).toMatchObject(
+        refusal(
+          `The content of the part '${first}' is gone or damaged in the storage of this server. Add it again, and list the new part.`,
+          "part_ids",
+        ),
+      );
+      expect(api.log.filter((line) => line.includes(`"blob":"parts/${first}"`))).toEqual([
+        expect.stringContaining('"event":"part.lost"'),
+      ]);
+      const again = await uploads.addPart(id, CONTENT.slice(0, 100));
+      expect((await uploads.complete(id, [again, second])).status).toBe(200);
     }
   });
 
