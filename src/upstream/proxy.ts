@@ -28,7 +28,7 @@ export async function proxyThrough(
   let last: ProxyResult | null = null;
   while (!abort.aborted) {
     const nowMs = clock.elapsedMs();
-    if (!targets.some((target) => mayAsk(target, asking, nowMs))) {
+    if (askable(targets, asking, nowMs).length === 0) {
       return last ?? heldBy(targets, request) ?? unavailable(targets, nowMs);
     }
     discard(last);
@@ -49,15 +49,23 @@ export async function proxyThrough(
   return INTERRUPTED;
 }
 
-/** Whether an interactive request may go to the target, as far as that is not just full. */
-export const mayAsk = (
-  target: Target,
+/**
+ * Returns the targets to which an interactive request may go, as far as they are not just full. Without another one, it goes to a
+ * target that may have failed for the sake of some lines alone. Their batch would otherwise keep the target from everyone.
+ */
+export function askable(
+  targets: readonly Target[],
   { request, avoided }: SlotRequest<Target>,
   nowMs: number,
-): boolean =>
-  !avoided.includes(target) &&
-  target.capacity.isOpen(nowMs) &&
-  target.holds.readyAtMs(request) <= nowMs;
+): readonly Target[] {
+  const willing = targets.filter(
+    (target) => !avoided.includes(target) && target.holds.readyAtMs(request) <= nowMs,
+  );
+  const open = willing.filter(({ capacity }) => capacity.isOpen(nowMs));
+  return open.length > 0
+    ? open
+    : willing.filter(({ capacity }) => capacity.isOpen(nowMs, "interactive"));
+}
 
 /** Returns the refusal for which a target is not asked; null when there is none. */
 const heldBy = (targets: readonly Target[], request: UpstreamRequest): ProxyResult | null =>

@@ -13,7 +13,7 @@ import { INTERRUPTED, isSuccess, type Outcome } from "../batch/outcome.ts";
 import type { AllowedAnswer } from "../batch/token-estimate.ts";
 import { type Clock, elapsedAt, sleep } from "../clock.ts";
 import { HeldWaits } from "./held-waits.ts";
-import { mayAsk, proxyThrough } from "./proxy.ts";
+import { askable, proxyThrough } from "./proxy.ts";
 import type {
   ProxyResult,
   RequestKind,
@@ -74,9 +74,7 @@ export class TargetRoute implements Route {
     this.#random = random;
     this.#held = new HeldWaits(clock);
     const choices = (asking: SlotRequest<Target>, nowMs: number) =>
-      asking.lane === "batch"
-        ? this.#choices(asking, nowMs)
-        : targets.filter((target) => mayAsk(target, asking, nowMs));
+      asking.lane === "batch" ? this.#choices(asking, nowMs) : askable(targets, asking, nowMs);
     this.#retryWaits = new RetryWaits({
       clock,
       slotCount: () => this.slotCount,

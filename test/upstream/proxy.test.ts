@@ -126,6 +126,35 @@ test("that waits for a slot is sent away when the target asks to be left alone",
   await line;
 });
 
+test("is not kept from a target by lines at which alone it fails", async () => {
+  const upstream = await modelServer();
+  const { upstreams } = openTargets([targetAt(upstream, "a")], undefined, new FakeClock());
+  const route = upstreams.findRoute("m")!;
+  const stop = new AbortController();
+  const signals = { stop: stop.signal, abort: never };
+  const lines = Array.from({ length: 20 }, () => route.send(requestOf("[[reset]]"), signals));
+  await expect.poll(() => upstreams.listTargets()[0]?.circuit).toBe("open");
+  expect(proxied(await route.proxy(requestOf("hello"), never)).status).toBe(200);
+  expect(upstreams.listTargets()[0]?.circuit).toBe("closed");
+  stop.abort();
+  await Promise.all(lines);
+});
+
+test("goes to a target that is well rather than to one at which lines fail", async () => {
+  await using failing = await startUpstream({ answers: () => ({ status: 502, body: {} }) });
+  const well = await modelServer();
+  const targets = [targetAt(failing, "a"), targetAt(well, "b", { priority: 1 })];
+  const { upstreams } = openTargets(targets, undefined, new FakeClock());
+  const route = upstreams.findRoute("m")!;
+  const signals = { stop: never, abort: never };
+  while (upstreams.listTargets()[0]?.circuit === "closed") {
+    await route.send(requestOf("line"), signals);
+  }
+  const before = failing.total;
+  expect(proxied(await route.proxy(requestOf("hello"), never)).status).toBe(200);
+  expect(failing.total).toBe(before);
+});
+
 test("that finds a target well again lets the lines go, before its own answer is complete", async () => {
   await using upstream = await startUpstream({ answers: () => ({ status: 502, body: {} }) });
   const clock = new FakeClock();

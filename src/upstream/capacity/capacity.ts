@@ -141,9 +141,8 @@ export class Capacity implements Gate {
   }
 
   /** Whether the target may be asked, also to find out whether it works again. */
-  isOpen(nowMs: number): boolean {
-    if (this.limiter.isClosed) return false;
-    return this.#pausedUntilMs <= nowMs && this.#breaker.readyAtMs() <= nowMs;
+  isOpen(nowMs: number, lane: Lane = "batch"): boolean {
+    return !this.limiter.isClosed && this.openAtMs(lane) <= nowMs;
   }
 
   /** The date at which the target may take lines of batches again; one that has passed when it does. */
@@ -176,12 +175,13 @@ export class Capacity implements Gate {
     return Math.max(this.#pausedUntilMs, this.circuit === "open" ? this.backoffUntilMs : 0);
   }
 
-  openAtMs(): number {
+  openAtMs(lane: Lane): number {
+    if (lane === "interactive" && this.#breaker.isInDoubt) return this.#pausedUntilMs;
     return Math.max(this.#pausedUntilMs, this.#breaker.readyAtMs());
   }
 
   readyAtMs(request: SlotRequest, nowMs: number): number {
-    const openAtMs = this.openAtMs();
+    const openAtMs = this.openAtMs(request.lane);
     if (!this.#quota.isLimited) return openAtMs;
     return Math.max(openAtMs, this.#quota.readyAtMs(this.#tokensOf(request), nowMs));
   }

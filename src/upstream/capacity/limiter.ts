@@ -28,8 +28,11 @@ export interface SlotRequest {
 
 /** The part that decides, besides the slots, whether a target may be asked now. Its instants are of elapsed time. */
 export interface Gate {
-  /** Returns when any request may go out: now, if that has passed. Infinity means not before something else changes. */
-  openAtMs(): number;
+  /**
+   * Returns when any request of a lane may go out: now, if that has passed. Infinity means not before something else changes.
+   * Lines never may before interactive requests.
+   */
+  openAtMs(lane: Lane): number;
   /** Returns when this request may go out, with the units that it takes from the rate limit. */
   readyAtMs(request: SlotRequest, nowMs: number): number;
   /** Returns the cost of the request by the rate limit, in any unit, above 0. */
@@ -184,11 +187,9 @@ export class Limiter {
     this.#isOutOfTime = false;
     if (this.#sources.size === 0 || this.totalInFlight >= this.#limit) return;
     const nowMs = this.#clock.elapsedMs();
-    const openAtMs = this.#gate.openAtMs();
-    if (openAtMs > nowMs) {
-      this.#recheckAt(openAtMs, nowMs);
-      return;
-    }
+    const openAtMs = this.#gate.openAtMs("batch");
+    if (openAtMs > nowMs) this.#recheckAt(openAtMs, nowMs);
+    if (this.#gate.openAtMs("interactive") > nowMs) return;
     const next = this.#next(nowMs);
     if (next === null) return;
     const { source, waiter } = next;
@@ -213,7 +214,8 @@ export class Limiter {
   /** Returns the request whose turn it is, as far as slots decide it; null when there is a slot for none. */
   #next(nowMs: number): Next | null {
     const interactive = this.#hasSlotFor("interactive") ? this.#first("interactive", nowMs) : null;
-    const line = this.#hasSlotFor("batch") ? this.#first("batch", nowMs) : null;
+    const mayLinesGo = this.#hasSlotFor("batch") && this.#gate.openAtMs("batch") <= nowMs;
+    const line = mayLinesGo ? this.#first("batch", nowMs) : null;
     if (interactive === null || line === null) return interactive ?? line;
     const { limit, totalInFlight } = this;
     const use = { limit, totalInFlight, batchInFlight: this.#inFlight.batch };
