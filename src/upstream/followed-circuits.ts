@@ -50,7 +50,7 @@ export function circuitsOf(
     ...holds.breakers.map((each) => ({ kind: each.kind, breaker: each })),
   ];
   return {
-    circuits: own.flatMap(({ kind, breaker: { isOwn, openedAtMs, lastFailure } }) =>
+    circuits: own.flatMap(({ kind, breaker: { isOwn, openedAtMs, lastFailure, isInDoubt } }) =>
       !isOwn || lastFailure === null
         ? []
         : [
@@ -58,6 +58,7 @@ export function circuitsOf(
               kind,
               openedAtMs: Math.round(dateOf(openedAtMs)),
               unavailability: unavailabilityOf(lastFailure),
+              isInDoubt,
             },
           ],
     ),
@@ -75,7 +76,8 @@ function openedElsewhere(reports: readonly OwnedReport[], kind: RequestKind | nu
   const opened = reports.flatMap(({ owner, report }) =>
     report.circuits.filter((each) => isSame(each.kind, kind)).map((each) => ({ owner, ...each })),
   );
-  return { opened, unavailability: opened[0]?.unavailability ?? null };
+  const isInDoubt = opened.length > 0 && opened.every((each) => each.isInDoubt === true);
+  return { opened, unavailability: opened[0]?.unavailability ?? null, isInDoubt };
 }
 
 function all(
@@ -98,7 +100,7 @@ export function followTarget(
   reports: readonly OwnedReport[],
   self: Self,
 ): boolean {
-  const { opened, unavailability } = openedElsewhere(reports, null);
+  const { opened, unavailability, isInDoubt } = openedElsewhere(reports, null);
   if (opened.length === 0 && !breaker.isOpenForOthers) return false;
   const goodAtMs = reports.map(({ report }) => report.goodAtMs ?? Number.NEGATIVE_INFINITY);
   const part = partIn({
@@ -109,7 +111,7 @@ export function followTarget(
     servedAtMs: Math.max(self.dates.dateOf(breaker.goodAtMs), ...goodAtMs),
   });
   const failure = unavailability === null ? null : failureAs(unavailability);
-  return takePart(breaker, part, { failure, nowMs: self.dates.elapsedMs });
+  return takePart(breaker, part, { failure, nowMs: self.dates.elapsedMs, isInDoubt });
 }
 
 /** Follows the circuits of kinds of requests; returns true when one of them has changed. */

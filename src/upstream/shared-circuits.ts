@@ -42,17 +42,25 @@ export function partIn({ owner, nowMs, workers, opened, servedAtMs }: CircuitVie
   return prober === owner ? "probe" : "follow";
 }
 
+/** What others have found. */
+interface Found<Failure> {
+  readonly failure: Failure | null;
+  readonly nowMs: number;
+  /** Whether lines alone may be to blame. */
+  readonly isInDoubt?: boolean;
+}
+
 /** Brings the breaker in line with the part; returns true when the state of the circuit has changed. */
 export function takePart<Failure extends Outcome>(
   breaker: CircuitBreaker<Failure>,
   part: ReturnType<typeof partIn>,
-  { failure, nowMs }: { readonly failure: Failure | null; readonly nowMs: number },
+  { failure, nowMs, isInDoubt }: Found<Failure>,
 ): boolean {
   const before = breaker.circuit;
   const untilMs = nowMs + FOLLOWED_FOR_MS;
-  if (part === "follow") breaker.follow(failure, untilMs);
+  if (part === "follow") breaker.follow(failure, untilMs, isInDoubt);
   else if (part === "probe" && before === "closed") {
-    breaker.follow(failure, untilMs);
+    breaker.follow(failure, untilMs, isInDoubt);
     breaker.lead(nowMs);
   } else if (breaker.isFollowing && (part === "probe" || breaker.isOwn)) breaker.lead(nowMs);
   // A replica that had a turn to probe, and no request to do it with, follows no more.

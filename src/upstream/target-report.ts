@@ -77,6 +77,8 @@ export interface TargetReport {
     /** The date by the clock of the store, as everywhere in a report. */
     readonly openedAtMs: number;
     readonly unavailability: Unavailability;
+    /** Whether lines alone may be to blame. Replicas of an older version do not report it. */
+    readonly isInDoubt?: boolean;
   }[];
   /** The latest good answer of any request; null before the first. */
   readonly goodAtMs: number | null;

@@ -67,6 +67,18 @@ describe("a circuit that another replica has opened", () => {
     ]);
   });
 
+  test("is in doubt here if it is there, until another failure or an answer says more", () => {
+    const breaker = following();
+    expect(breaker.isInDoubt).toBe(false);
+    takePart(breaker, "follow", { failure, nowMs: 1_100, isInDoubt: true });
+    expect([breaker.isInDoubt, breaker.readyAtMs()]).toEqual([true, Number.POSITIVE_INFINITY]);
+    breaker.note("down", ended, failure);
+    expect([breaker.isInDoubt, breaker.circuit]).toEqual([false, "open"]);
+    takePart(breaker, "follow", { failure, nowMs: 1_700, isInDoubt: true });
+    breaker.note("good", ended, null);
+    expect([breaker.isInDoubt, breaker.circuit]).toEqual([false, "closed"]);
+  });
+
   test("lets one probe out when it is the turn of this replica, and one only", () => {
     const breaker = following();
     takePart(breaker, "probe", { failure, nowMs: 1_400 });

@@ -95,9 +95,9 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
     return this.#isOwn;
   }
 
-  /** Whether this process has opened the circuit, and lines alone may be to blame for that. */
+  /** Whether the circuit is not closed, and lines alone may be to blame for that. */
   get isInDoubt(): boolean {
-    return this.#circuit !== "closed" && this.#isOwn && !this.#isFollowing && this.#isDoubtful;
+    return this.#circuit !== "closed" && this.#isDoubtful;
   }
 
   /** The instant of the latest good answer. */
@@ -106,10 +106,11 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
   }
 
   /** Lets nothing out, because another process has found the target down and probes it. A probe under way may end. */
-  follow(failure: Failure | null, untilMs: number): void {
+  follow(failure: Failure | null, untilMs: number, isInDoubt = false): void {
     if (this.#circuit === "half_open") return;
     this.#circuit = "open";
     this.#isFollowing = true;
+    this.#isDoubtful = isInDoubt;
     this.#backoffUntilMs = untilMs;
     this.#lastFailure ??= failure;
     this.#failureCount = Math.max(this.#failureCount, FAILURES_IN_A_ROW);
