@@ -19,9 +19,9 @@
  * circuit. As few answers that *refused* the operator do the same. Gateway errors and resets are *doubtful*, since a
  * line may cause them: they begin no backoff, and only many in a row open the circuit, more than a small batch of bad
  * lines makes. A larger one opens it, and then sends every probe. The circuit is *in doubt* after such failures, and
- * does not stop interactive requests: a good answer to one closes it. A target that is *full* refuses many at once while
- * it serves the others. Such an answer has the lower weight, and only when the answers in flight together with the last
- * good one are overdue.
+ * does not stop interactive requests: a good answer to one closes it. After a timeout it does, since they would hang as
+ * well. A target that is *full* refuses many at once while it serves the others. Such an answer has the lower weight,
+ * and only when the answers in flight together with the last good one are overdue.
  *
  * The breaker must read neither clock nor dice: both are arguments. After M. Nygard, "Release It!" (2007), ch. 5.
  */
@@ -70,7 +70,7 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
   /** The number of failures in a row, without a good answer between them. */
   #failureCount = 0;
   #lastFailure: Failure | null = null;
-  /** Whether the latest failure may be the fault of a line. */
+  /** Whether the latest failure may be the fault of a line, and was no timeout. */
   #isDoubtful = false;
   /** Whether another process probes the target, and this one waits for it. */
   #isFollowing = false;
@@ -202,7 +202,7 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
     const { startedAtMs, nowMs } = ended;
     this.#failureCount++;
     this.#lastFailure = failure;
-    this.#isDoubtful = evidence === "doubtful";
+    this.#isDoubtful = evidence === "doubtful" && failure?.kind !== "timed_out";
     if (this.#isProbe(startedAtMs)) this.#open(ended);
     // An attempt that started before the circuit opened proves nothing new.
     if (this.#circuit !== "closed" || startedAtMs < this.#openedAtMs) return;

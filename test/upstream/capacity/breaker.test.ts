@@ -40,6 +40,22 @@ test("a small batch of lines that cause doubtful failures does not open it, a la
   expect(breaker.circuit).toBe("open");
 });
 
+test("it is in doubt where lines may be to blame, but not where an interactive request would hang", () => {
+  const broken = { kind: "broken", detail: "the connection broke" } as const;
+  const hanging = { kind: "timed_out", afterMs: 1_000 } as const;
+  for (const [outcome, isInDoubt] of [
+    [broken, true],
+    [hanging, false],
+  ] as const) {
+    const breaker = new CircuitBreaker();
+    const ended = { startedAtMs: 1_000, nowMs: 1_000, random: 0 };
+    for (let i = 0; i < 49; i++) breaker.note("doubtful", ended, outcome);
+    expect(breaker.isInDoubt).toBe(false);
+    breaker.note("doubtful", ended, outcome);
+    expect([breaker.circuit, breaker.isInDoubt]).toEqual(["open", isInDoubt]);
+  }
+});
+
 test("a good answer starts the count anew", () => {
   const { breaker, attempt } = setUp();
   for (let i = 0; i < 20; i++) attempt(i % 4 === 3 ? "good" : "down");
