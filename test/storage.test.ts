@@ -251,6 +251,21 @@ const openToOthers = (folder: string): string[] =>
     (path) => (statSync(join(folder, path)).mode & 0o077) !== 0,
   );
 
+test("a command that another user runs leaves the folders of the server as they are", async () => {
+  using dir = temporaryFolder("batchd-owner-");
+  const migrate = () => runCommand(["migrate", "--data-dir", dir.path]);
+  expect((await migrate()).code).toBe(0);
+  const temporary = join(dir.path, "blobs", ".tmp");
+  writeFileSync(join(temporary, "half-written"), "");
+  // The mode stands for the owner, whom only root can change: a new folder has neither.
+  chmodSync(temporary, 0o750);
+
+  expect((await migrate()).code).toBe(0);
+
+  expect(statSync(temporary).mode & 0o777).toBe(0o750);
+  expect(readdirSync(temporary)).toEqual([]);
+});
+
 test("no other user can read anything of a data folder, while a batch runs and after it", async () => {
   await using upstream = await startUpstream();
   await using service = await startTestService({ upstreamUrl: upstream.url });

@@ -30,6 +30,7 @@ import {
 import {
   assertRoom,
   closeToOthers,
+  emptyFolder,
   entriesOf,
   FILE_MODE,
   hasCode,
@@ -82,7 +83,8 @@ export async function openDiskBlobs(
   options: DiskOptions = { isShared: false },
 ): Promise<DiskBlobs> {
   const folder = resolve(root);
-  if (!options.isShared) await removeFolder(join(folder, TEMPORARY));
+  // An operator who is root may run a command here, so the folder itself stays: a new one would shut its server out.
+  if (!options.isShared) await emptyFolder(join(folder, TEMPORARY));
   await makeFolder(join(folder, TEMPORARY));
   await closeToOthers(folder);
   return new DiskBlobs(folder, options);

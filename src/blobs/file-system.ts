@@ -171,14 +171,7 @@ const REMOVED_AT_ONCE = 32;
  */
 export async function removeFolder(path: string): Promise<void> {
   for (let attempt = 1; ; attempt++) {
-    // Removals begin together, behind the listing: one that failed during a read of the folder would end the process.
-    let entries: Dirent[] = [];
-    for await (const entry of entriesOf(path)) {
-      if (entries.push(entry) < REMOVED_AT_ONCE) continue;
-      await Promise.all(entries.map(removeEntry));
-      entries = [];
-    }
-    await Promise.all(entries.map(removeEntry));
+    await emptyFolder(path);
     try {
       await orNull(rmdir(path), "ENOENT", "ENOTDIR");
       return;
@@ -187,6 +180,18 @@ export async function removeFolder(path: string): Promise<void> {
       if (!hasCode(error, ["ENOTEMPTY", "EEXIST"]) || attempt === REMOVE_ATTEMPTS) throw error;
     }
   }
+}
+
+/** Removes the contents of a folder. The folder stays, with its owner and its rights. */
+export async function emptyFolder(path: string): Promise<void> {
+  // Removals begin together, behind the listing: one that failed during a read of the folder would end the process.
+  let entries: Dirent[] = [];
+  for await (const entry of entriesOf(path)) {
+    if (entries.push(entry) < REMOVED_AT_ONCE) continue;
+    await Promise.all(entries.map(removeEntry));
+    entries = [];
+  }
+  await Promise.all(entries.map(removeEntry));
 }
 
 function removeEntry(entry: Dirent): Promise<unknown> {
