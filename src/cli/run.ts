@@ -165,7 +165,9 @@ async function work(workshop: Workshop, job: Job, signal: AbortSignal) {
     return null;
   }
   if (!json) sayEnd(batch, null);
-  if (isFinal(batch.status) && batch.status !== "failed") await writeResults(workshop, batch, job);
+  if (!isFinal(batch.status) || batch.status === "failed") return batch;
+  await writeResults(workshop, batch, job);
+  await rememberWritten(workshop, id);
   return batch;
 }
 
@@ -182,6 +184,15 @@ const INPUT_KEY = "input_sha256";
 
 /** The key of the metadata that says which address and key a model server has answered to. */
 const ANSWERED_KEY = "answered_to";
+
+/** The key of the metadata that says that the results are where the user wants them. */
+const WRITTEN_KEY = "results_written";
+
+async function rememberWritten({ batches }: Workshop, id: Batch["id"]): Promise<void> {
+  const asked = { project: DEFAULT_PROJECT, id };
+  const { metadata } = await batches.find(asked);
+  await batches.update(asked, { metadata: { ...metadata, [WRITTEN_KEY]: "true" } });
+}
 
 /** Returns whether the model server of the job has answered, and remembers it for later runs of the batch. */
 function answersSince({ counts, metadata }: Batch, { batches }: Workshop, { flags }: Job) {
@@ -214,9 +225,10 @@ async function begunBatch({ batches }: Workshop, job: Job): Promise<Batch | null
       `${dataDir} has a run of another input or with other options. Delete it to begin anew, or name another folder with --data-dir`,
     );
   }
-  // What was wrong, such as the models of a configuration, may be mended.
-  const { status } = found;
-  if (status === "failed" || (flags.overwrite && isFinal(status))) return null;
+  // What was wrong, such as the models of a configuration, may be mended. All lines are sent again only after their results
+  // were written: a run that ended before that, at a full disk, has paid for them.
+  const isWritten = found.metadata?.[WRITTEN_KEY] !== undefined;
+  if (found.status === "failed" || (flags.overwrite && isWritten)) return null;
   const { total, completed, failed } = found.counts;
   if (total > 0) complain(`going on after ${completed + failed} of ${total} lines`);
   return found;
@@ -266,7 +278,7 @@ async function readBatch(workshop: Workshop, id: UntrustedId<"batch">) {
     cost: costs.get(batch.id) ?? null,
   });
   // What is made of a key stays in the folder: others may read a log with what `--json` prints.
-  const { [ANSWERED_KEY]: _, ...metadata } = shown.metadata ?? {};
+  const { [ANSWERED_KEY]: _, [WRITTEN_KEY]: __, ...metadata } = shown.metadata ?? {};
   return { ...shown, metadata };
 }
 

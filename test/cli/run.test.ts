@@ -3,6 +3,7 @@ import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
   existsSync,
+  mkdirSync,
   openSync,
   readdirSync,
   readFileSync,
@@ -170,6 +171,23 @@ test("a folder of one's own is kept, and another input does not get into it", as
   const other = given("other", chatLines(2));
   const refused = await runCommand(argsOf(other.input, other.output, ...more), ENV);
   expect(refused.stderr).toMatch(/has a run of another input or with other options/);
+});
+
+test("a run with --overwrite whose answers could not be written writes them when it is started again", async () => {
+  const { input, output } = given("unwritten", [chatLine("paid", "[[status 400]]")]);
+  const inTheWay = join(folder, "unwritten.out.errors.jsonl");
+  for (const more of [[], ["--data-dir", join(folder, "unwritten-data")]]) {
+    const args = argsOf(input, output, "--overwrite", ...more);
+    const before = upstream.received.get("paid") ?? 0;
+    mkdirSync(inTheWay);
+    const { code, stderr } = await runCommand(args, ENV);
+    expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/cannot write/) });
+    rmSync(inTheWay, { recursive: true });
+    expect((await runCommand(args, ENV)).code).toBe(3);
+    expect(idsIn(inTheWay)).toEqual(["paid"]);
+    expect(upstream.received.get("paid")).toBe(before + 1);
+    rmSync(inTheWay);
+  }
 });
 
 test("a run in a folder of one's own is begun anew with --overwrite, and where it had failed", async () => {
