@@ -37,7 +37,7 @@ describe("a file is never stored shortened", () => {
     const { status, body } = await rawRequest(api.url, request);
     expect(status).toBe(400);
     expect(JSON.parse(body).error).toMatchObject({
-      message: expect.stringContaining("Use a boundary that the file does not contain."),
+      message: expect.stringContaining("Use a boundary that the file does not contain"),
       type: "invalid_request_error",
     });
     await expect.poll(() => api.storedFiles()).toEqual(before);
