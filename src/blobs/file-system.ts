@@ -2,7 +2,7 @@
  * The file operations of disk.ts. A new name is durable only after a sync of its folder, and a new folder only after a
  * sync of its parent.
  */
-import { type Dirent, existsSync, opendirSync, statSync } from "node:fs";
+import { type Dir, type Dirent, existsSync, opendirSync, statSync } from "node:fs";
 import {
   chmod,
   type FileHandle,
@@ -63,11 +63,21 @@ export const orNull = <T>(operation: Promise<T>, ...codes: string[]): Promise<T 
 /** Whether there is a file in the folder, at any depth. It stops at the first one, as there may be a million. */
 export function hasFiles(folder: string): boolean {
   if (!existsSync(folder)) return false;
-  using entries = opendirSync(folder);
+  using entries = openFolder(folder);
   for (let entry = entries.readSync(); entry !== null; entry = entries.readSync()) {
     if (entry.isDirectory() ? hasFiles(join(folder, entry.name)) : entry.isFile()) return true;
   }
   return false;
+}
+
+/** Opens a folder. An error names it, which Node.js leaves out here. */
+function openFolder(path: string): Dir {
+  try {
+    return opendirSync(path);
+  } catch (error) {
+    (error as Error).message += ` '${path}'`;
+    throw error;
+  }
 }
 
 /** The mode of files. Other users must not read what clients send. */

@@ -65,6 +65,7 @@ describe("a data folder that cannot be used", () => {
     const path = await folder("no-blobs");
     await file("no-blobs/blobs", "");
     expect(await serve(path)).toMatch(/^batchd: cannot open the data in .*ENOTDIR.*\n$/);
+    expect(await serve(path)).toContain(`'${join(path, "blobs")}'`);
   });
 
   test("because a newer version wrote the database", async () => {
