@@ -310,7 +310,7 @@ export const ConfigFile = z.strictObject({
     example: "llama3.2",
   }),
   prices: Prices.default([]).describe(
-    "What models cost. A batch shows its cost, and `GET /v1/usage` sums up. A changed price counts for answers that come after it.",
+    "What models cost. A batch shows its cost, and `GET /v1/usage` sums up. A changed price counts for lines that go out after it.",
   ),
   tracing: TRACING.optional().meta({
     description:
