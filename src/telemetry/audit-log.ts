@@ -47,7 +47,8 @@ export class AuditLog {
   readonly #options: AuditLogOptions;
   #waiting: string[] = [];
   #writing: Promise<void> | null = null;
-  #isBroken = false;
+  /** The file that could not be written when it was last tried. */
+  #broken: string | null = null;
   #lostCount = 0;
   #isClosing = false;
 
@@ -110,17 +111,19 @@ export class AuditLog {
     if (path === null) for (const line of lines) this.#print(line);
     if (path === undefined) this.#lostCount += lines.length;
     if (typeof path !== "string") return true;
-    const text = `${this.#isBroken ? "\n" : ""}${lines.join("")}`;
+    const text = `${path === this.#broken ? "\n" : ""}${lines.join("")}`;
     try {
       await appendFile(path, text, { mode: FILE_MODE, flag: APPEND_WITHOUT_WAIT });
     } catch (err) {
       this.#waiting.unshift(...lines);
-      if (!this.#isBroken) log.error({ file: path, err }, "audit.not_written");
-      this.#isBroken = true;
+      if (path !== this.#broken) log.error({ file: path, err }, "audit.not_written");
+      this.#broken = path;
       return false;
     }
-    if (this.#isBroken) log.warn({ file: path, lost: this.#lostCount }, "audit.written_again");
-    this.#isBroken = false;
+    if (this.#broken !== null) {
+      log.warn({ file: path, lost: this.#lostCount }, "audit.written_again");
+    }
+    this.#broken = null;
     this.#lostCount = 0;
     return true;
   }

@@ -274,6 +274,25 @@ test("a file that cannot be written stops no request, is logged, and gets the li
   service.reconfigure(config);
 });
 
+test("each file that cannot be written is named, and the next one begins with the lines that waited", async () => {
+  const taken = join(folder.path, "taken");
+  writeFileSync(taken, "");
+  for (const name of ["first", "second"]) {
+    const path = join(taken, name);
+    service.reconfigure({ ...config, audit: { file: path } });
+    await ask("writer", "DELETE", `/v1/files/file-of-the-${name}`);
+    await service.events.reached("audit.not_written", { file: path });
+  }
+  const path = join(folder.path, "third");
+  service.reconfigure({ ...config, audit: { file: path } });
+  await service.events.reached("audit.written_again", { file: path });
+  expect(entries(path).map(({ object }) => object)).toEqual([
+    "file-of-the-first",
+    "file-of-the-second",
+  ]);
+  service.reconfigure(config);
+});
+
 test("a pipe without a reader is a file that cannot be written, and its reader gets the lines when it comes", async () => {
   const pipe = join(folder.path, "pipe");
   execFileSync("mkfifo", [pipe]);
