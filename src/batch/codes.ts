@@ -53,6 +53,8 @@ export const NO_ANSWER_CODES = {
   upstream_error: "The connection broke, or what came back was not an answer in JSON.",
   answer_lost:
     "The stored answer cannot be read any more, and the completion window left no time to ask again, or the answer is from the batch that a retry with `merge` was made of.",
+  duplicates_too_large:
+    "The body of the line came before (`dedupe`), and with its answer the rows of such lines would have more bytes than the largest file (`limits.max_upload_bytes`).",
   input_unreadable:
     "The line cannot be read from the input file any more; its `custom_id` is null where it is not known, and the message has its number.",
   internal_error: "The server failed to process the line in several tries; its log says why.",

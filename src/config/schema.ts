@@ -126,7 +126,7 @@ const LIMITS = z.strictObject({
   max_upload_bytes: bytes(1, Number.MAX_SAFE_INTEGER)
     .default(8_589_934_592)
     .describe(
-      "Largest file that comes in parts. While it is put together it takes twice its size on disk. `max_file_bytes` bounds batch input as well.",
+      "Largest file that comes in parts. While it is put together it takes twice its size on disk. `max_file_bytes` bounds batch input as well. The rows of lines that `dedupe` does not send have as many bytes in a batch at most.",
     ),
   max_requests_per_batch: int(1, 1_000_000_000).default(50_000).meta({
     description: "Most lines in a batch. Validation takes some 50 bytes of memory for each.",

@@ -9,23 +9,37 @@
  * There are as many rows as the validation has counted duplicates, even when the input is damaged since. A line whose body is
  * another one by now gets a row that says so. Behind bytes that are no line, the numbers of lines mean nothing; the duplicates
  * that are left then get rows without a custom id.
+ *
+ * One request would otherwise fill any disk: 50,000 lines with one body share an answer that may have 64 MB. So the rows have a
+ * limit of bytes, and a duplicate whose row exceeds it gets one that says so.
  */
 import type { Batch, StopReason } from "../batch/batch.ts";
 import { EqualBodies } from "../batch/equal-bodies.ts";
-import { BATCH_CANCELLED, BATCH_EXPIRED, noAnswerLine, rowFor } from "../batch/outcome.ts";
+import {
+  BATCH_CANCELLED,
+  BATCH_EXPIRED,
+  type NoAnswer,
+  noAnswerLine,
+  rowFor,
+} from "../batch/outcome.ts";
 import type { Row } from "./chunk-records.ts";
-import { ANSWER_LOST, unreadableLine } from "./failure.ts";
+import { ANSWER_LOST, DUPLICATES_TOO_LARGE, unreadableLine } from "./failure.ts";
+import type { IntakeLimits } from "./input-reading.ts";
 import { LOST, RememberedRows } from "./remembered-rows.ts";
 import { type RepeatedLine, RepeatedLines, type RepeatedLinesDeps } from "./repeated-lines.ts";
 
 /** Rows that are read from the journal at the same time. */
 const MAX_READS = 16;
 
+export interface DuplicateRowsDeps extends RepeatedLinesDeps {
+  readonly limits: () => Pick<IntakeLimits, "maxDuplicateBytes">;
+}
+
 /** Puts the rows of duplicates between the rows of a merge, in the order of the lines. */
 export async function* withDuplicates(
   rows: AsyncGenerator<readonly Row[]>,
   batch: Batch,
-  deps: RepeatedLinesDeps,
+  deps: DuplicateRowsDeps,
 ): AsyncGenerator<readonly Row[]> {
   if ((batch.deduplicated?.lineCount ?? 0) === 0) {
     yield* rows;
@@ -59,10 +73,13 @@ class DuplicateRows {
   readonly #rows: RememberedRows;
   /** The duplicates that have no row yet. */
   #leftCount: number;
+  /** The bytes that the rows of further duplicates may have. */
+  #leftBytes: number;
   /** The number of the last line that has its row. */
   #last = 0;
 
-  constructor(batch: Batch, deps: RepeatedLinesDeps) {
+  constructor(batch: Batch, deps: DuplicateRowsDeps) {
+    this.#leftBytes = deps.limits().maxDuplicateBytes;
     this.#stopReason = batch.stopReason;
     this.#leftCount = batch.deduplicated?.lineCount ?? 0;
     this.#lines = new RepeatedLines(batch, this.#bodies, deps);
@@ -112,13 +129,19 @@ class DuplicateRows {
 
   async #rowOf({ number: lineNumber, customId, first }: RepeatedLine): Promise<Row> {
     const line = { lineNumber, customId };
-    if (customId === null || first === null) {
-      const bytes = noAnswerLine(line, unreadableLine(lineNumber));
+    const failed = (reason: NoAnswer): Row => {
+      const bytes = noAnswerLine(line, reason);
       return { lineNumber, kind: "failed", bytes, isDuplicate: true };
-    }
+    };
+    if (customId === null || first === null) return failed(unreadableLine(lineNumber));
     const found = await this.#rows.find(first);
     if (found !== null && found !== LOST) {
-      return { ...found, lineNumber, bytes: rowFor(line, found.bytes), isDuplicate: true };
+      const bytes = rowFor(line, found.bytes);
+      const { rest } = found;
+      const rowBytes = bytes.length + (rest === undefined ? 0 : rest.end - rest.start);
+      if (rowBytes > this.#leftBytes) return failed(DUPLICATES_TOO_LARGE);
+      this.#leftBytes -= rowBytes;
+      return { ...found, lineNumber, bytes, isDuplicate: true };
     }
     const isAnswerLost = found === LOST || this.#stopReason === null;
     const stopped = this.#stopReason === "cancelled" ? BATCH_CANCELLED : BATCH_EXPIRED;

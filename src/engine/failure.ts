@@ -67,6 +67,12 @@ export const SOURCE_ANSWER_LOST: NoAnswer = {
     "This request was answered in the batch whose results were to be merged, and the answer was damaged where it was stored.",
 };
 
+export const DUPLICATES_TOO_LARGE: NoAnswer = {
+  code: "duplicates_too_large",
+  message:
+    "This request was not sent because its body came before, and with its answer the rows of such requests would have more bytes than the server takes in one file.",
+};
+
 export const unreadableLine = (lineNumber: number): NoAnswer => ({
   code: "input_unreadable",
   message: `Line ${lineNumber} of the input file could not be read any more.`,

@@ -24,7 +24,7 @@ import type { Attributes } from "../telemetry/tracing.ts";
 import { BatchResults, type ResultIds } from "./batch-results.ts";
 import { type BatchStepDeps, runStep } from "./batch-run.ts";
 import { doubted } from "./doubted-blobs.ts";
-import { withDuplicates } from "./duplicate-rows.ts";
+import { type DuplicateRowsDeps, withDuplicates } from "./duplicate-rows.ts";
 import { isPassing, MAX_FAILURES } from "./failure.ts";
 import type { Fleet } from "./fleet.ts";
 import type { Run } from "./lease.ts";
@@ -37,7 +37,10 @@ import type { Work } from "./side-by-side.ts";
 /** The lifetime of result files, 30 days, unless the client chose otherwise. */
 const RESULT_LIFETIME_SECONDS = 30 * 24 * 60 * 60;
 
-export interface FinalizerDeps extends BatchStepDeps, ResultSummaryDeps {
+export interface FinalizerDeps
+  extends BatchStepDeps,
+    ResultSummaryDeps,
+    Pick<DuplicateRowsDeps, "limits"> {
   readonly store: Store;
   readonly intents: BlobIntents;
   readonly fleet: Pick<Fleet, "nowMs" | "workers">;
@@ -188,7 +191,7 @@ async function addRows(
   { toWrite, merge, isInVain, stop }: Pass,
   deps: FinalizerDeps,
 ): Promise<void> {
-  const { store } = deps;
+  const { store, limits } = deps;
   const { batch } = toWrite;
   const source = { store, ...sourceOf(toWrite, deps) };
   const kept = KeptRows.of(batch, source);
@@ -201,7 +204,7 @@ async function addRows(
   };
   try {
     const merged = merge.rows(await store.listChunkJournals(batch.id));
-    for await (const rows of withDuplicates(merged, batch, source)) {
+    for await (const rows of withDuplicates(merged, batch, { ...source, limits })) {
       if (stop.aborted) break;
       if (isInVain()) continue;
       for (const row of rows) {

@@ -203,6 +203,7 @@ function descriptorPlans() {
 
 const intakeLimits = (config: Config): IntakeLimits => ({
   ...fileLimits(config),
+  maxDuplicateBytes: config.limits.max_upload_bytes,
   chunk: DEFAULT_CHUNK_LIMITS,
 });
 

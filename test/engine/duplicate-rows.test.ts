@@ -270,6 +270,41 @@ test("lines whose answers were lost are sent again together, and after a cancel 
   expect(lost.map((row) => row.custom_id)).toEqual(["0", "1", "2", "3", "4", "5"]);
 });
 
+test("the rows of duplicates fill no disk: those that fit have the answer, and the others say why not", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { limits: { max_upload_bytes: 5_000_000 } },
+  });
+  // One answer is read whole at the end, and the other one in part. A question that comes last still finds room.
+  const questions = ["[[big 300000]]", "[[big 2000000]]", "[[status 400]] [[big 300000]]"];
+  const lines = Array.from({ length: 60 }, (_, n) => line(`${n}`, questions[n % 3] as string));
+  const end = [line("first", "short"), line("last", "short")];
+  const batch = await service.ended(await submit(service, [...lines, ...end]));
+  expect(upstream.total).toBe(questions.length + 1);
+  expect(batch.status).toBe("completed");
+  const output = await service.rows(batch.output_file_id);
+  const errors = await service.rows(batch.error_file_id);
+  expect(output.length + errors.length).toBe(lines.length + end.length);
+  expect(output.slice(-2).map((row) => row.custom_id)).toEqual(["first", "last"]);
+  const copied = [...output, ...errors].filter(({ error }) => error === null);
+  const bytes = copied.reduce((sum, row) => sum + JSON.stringify(row).length, 0);
+  const sentBytes = 300_000 + 2_000_000 + 300_000;
+  expect(bytes).toBeLessThan(5_000_000 + 1.01 * sentBytes);
+  expect(bytes).toBeGreaterThan(5_000_000);
+  const refused = errors.filter((row) => row.error?.code === "duplicates_too_large");
+  expect(refused.length).toBe(lines.length + end.length - copied.length);
+  expect(batch.request_counts).toMatchObject({ completed: output.length, failed: errors.length });
+  const { failures } = (await look(service, batch.id)).x_batchd as unknown as {
+    failures: object[];
+  };
+  expect(failures).toContainEqual({
+    status_code: null,
+    code: "duplicates_too_large",
+    lines: refused.length,
+  });
+});
+
 test("a sample that leaves nothing but duplicates runs to its end", async () => {
   await using upstream = await startUpstream();
   await using service = await startTestService({ upstreamUrl: upstream.url });
