@@ -1,5 +1,6 @@
 /** The options of a batch as words of a command, so that a user who has to give a command again finds all of them in it. */
 import { DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
+import { usualFormat } from "./options.ts";
 import type { WaitFlags } from "./wait.ts";
 
 /** The options of a batch, as people write them. */
@@ -31,7 +32,7 @@ export function givenOptions(flags: BatchFlags): readonly GivenOption[] {
     ...given("x_batchd.budget", "--budget", flags.budget),
     ...given("x_batchd.dedupe", "--dedupe", flags.dedupe),
     ...given(null, "--output", flags.output),
-    ...given(null, "--format", unless(format, "jsonl")),
+    ...given(null, "--format", unless(format, usualFormat(flags.output))),
     ...given(null, "--wait", flags.wait),
     ...given(null, "--json", flags.json),
   ];

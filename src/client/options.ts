@@ -1,6 +1,6 @@
 /** The options that several commands share, and how their texts become values. */
 import { type Command, InvalidArgumentError, Option } from "commander";
-import { RESULT_FORMATS } from "../contract/results.ts";
+import { RESULT_FORMATS, type ResultFormat } from "../contract/results.ts";
 import { completionWindowMs } from "../contract/window.ts";
 
 export const withServer = (command: Command): Command =>
@@ -18,11 +18,14 @@ export const withFormat = (command: Command): Command =>
         .default("jsonl", "by the ending of --output, else jsonl"),
     )
     .hook("preAction", () => {
-      const { output = "" } = command.opts<{ output?: string }>();
-      const ending = /\.(csv|parquet)$/i.exec(output)?.[1]?.toLowerCase();
-      if (ending === undefined || command.getOptionValueSource("format") !== "default") return;
-      command.setOptionValueWithSource("format", ending, "implied");
+      if (command.getOptionValueSource("format") !== "default") return;
+      const { output } = command.opts<{ output?: string }>();
+      command.setOptionValueWithSource("format", usualFormat(output), "implied");
     });
+
+/** Returns the format of results in a file of that name where no option names one. */
+export const usualFormat = (output = ""): ResultFormat =>
+  RESULT_FORMATS.find((format) => output.toLowerCase().endsWith(`.${format}`)) ?? "jsonl";
 
 /** Refuses what is no id, such as an empty variable of a script: without an id, the request would be one for the list. */
 export function id(text: string): string {

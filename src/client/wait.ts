@@ -6,6 +6,7 @@ import { note, sayJson } from "../terminal/lines.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { follow } from "./follow.ts";
+import { usualFormat } from "./options.ts";
 import { assertNotTooLong, assertReadable, assertWritable, errorsPathOf } from "./output.ts";
 import { jsonView, openView } from "./progress.ts";
 import { writeBoth, writeResults } from "./results.ts";
@@ -60,9 +61,16 @@ export async function writeAnswers(
   { server, ...writing }: Session,
 ): Promise<void> {
   const ofPipe = { command: server.command("results", batch.id, "--errors") };
-  await writeBoth(output, { exist: Boolean(batch.error_file_id), ofPipe }, (kind, to) =>
-    writeResults(server, batch, { ...writing, format, kind, to }),
-  );
+  try {
+    await writeBoth(output, { exist: Boolean(batch.error_file_id), ofPipe }, (kind, to) =>
+      writeResults(server, batch, { ...writing, format, kind, to }),
+    );
+  } catch (error) {
+    // The same command again would send all lines again.
+    const later = resultsCommand(batch.id, { output, format }, server);
+    note(printable(`The answers stay at the server: ${later}`));
+    throw error;
+  }
 }
 
 /** Says how lines that failed are seen, unless they were written to a file, and how they are run again. */
@@ -99,7 +107,7 @@ export async function watch(
   if (batch === null) {
     const said = `${id} goes on. To watch it again: ${commandsAfter(id, flags, server)}`;
     note(`\n${printable(said)}`);
-  } else if (!isJson) sayEnd(batch, server);
+  } else if (!isJson) sayEnd(batch, server, flags);
   return batch;
 }
 
@@ -107,12 +115,24 @@ export async function watch(
 function commandsAfter(id: string, { output, format }: Partial<WaitFlags>, server: Server): string {
   const watching = server.command("watch", id);
   if (output === undefined) return watching;
-  const table = format === undefined || format === "jsonl" ? [] : ["--format", format];
-  return `${watching}; ${server.command("results", id, "-o", output, ...table)}`;
+  return `${watching}; ${resultsCommand(id, { output, format }, server)}`;
+}
+
+function resultsCommand(
+  id: string,
+  { output, format }: { readonly output: string; readonly format: ResultFormat | undefined },
+  server: Server,
+): string {
+  const usual = format === undefined || format === usualFormat(output);
+  return server.command("results", id, "-o", output, ...(usual ? [] : ["--format", format]));
 }
 
 /** Says how a batch has ended. A run without a server has no other command that goes on with its batch. */
-export function sayEnd(batch: ShownBatch, server: Server | null): void {
+export function sayEnd(
+  batch: ShownBatch,
+  server: Server | null,
+  flags: Partial<WaitFlags> = {},
+): void {
   const cost = costOf(batch);
   const pause = batch.x_batchd?.paused;
   const state = pause ? printable(`paused (${pause.reason})`) : statusText(batch, process.stderr);
@@ -122,5 +142,7 @@ export function sayEnd(batch: ShownBatch, server: Server | null): void {
   for (const line of [...failureLines(batch), ...faultLines(batch)]) note(printable(line));
   if (server === null || isFinal(batch.status)) return;
   const budget = batch.x_batchd?.paused?.reason === "budget" ? ["--budget", "MORE"] : [];
-  note(`To go on: ${printable(server.command("resume", batch.id, ...budget))}`);
+  const resuming = server.command("resume", batch.id, ...budget);
+  const rest = flags.output === undefined ? "" : `; ${commandsAfter(batch.id, flags, server)}`;
+  note(printable(`To go on: ${resuming}${rest}`));
 }

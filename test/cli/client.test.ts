@@ -163,7 +163,7 @@ describe("a batch that runs", () => {
     const id = idIn(stderr);
     const url = `--url ${service.url}/v1`;
     expect(stderr).toContain(
-      `To watch it again: batchd watch ${id} ${url}; batchd results ${id} -o 'my answers.csv' --format csv ${url}\n`,
+      `To watch it again: batchd watch ${id} ${url}; batchd results ${id} -o 'my answers.csv' ${url}\n`,
     );
     expect(code).toBe(130);
     await batchd("cancel", id);

@@ -1,9 +1,9 @@
-/** Commands about batches that the server refuses, or whose input has faults. */
-import { readFileSync, writeFileSync } from "node:fs";
+/** Commands about batches that the server refuses, whose input has faults, or whose answers are not written at their end. */
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { runCommand } from "../support/command.ts";
-import { chatLines, startTestService, type TestService } from "../support/service.ts";
+import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
@@ -121,4 +121,27 @@ test("faults that a failed batch does not list any more are said to be more", as
   const headers = { accept: "text/html" };
   const page = await fetch(`${service.url}/batches/${failed.stdout.trim()}`, { headers });
   expect(await page.text()).toContain("<p>The first 100 faults.");
+});
+
+test("a wait whose answers cannot be written names the command that writes them without another batch", async () => {
+  const input = fileOf("paid.jsonl", [chatLine("paid", "Hi"), chatLine("bad", "[[status 400]]")]);
+  const output = join(folder.path, "paid-answers.csv");
+  mkdirSync(join(folder.path, "paid-answers.errors.csv"));
+  const { code, stdout, stderr } = await batchd("submit", input, "-o", output, "--format", "jsonl");
+  expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringMatching(/^batchd: cannot/m) });
+  const later = /^The answers stay at the server: batchd (.*)$/m.exec(stderr)?.[1];
+  expect(later).toBe(`results ${stdout.trim()} -o ${output} --format jsonl`);
+});
+
+test("a wait for answers that ends at a pause names the commands that write them in the end", async () => {
+  const input = fileOf("paused.jsonl", chatLines(3));
+  const output = join(folder.path, "paused-answers.jsonl");
+  const { code, stderr } = await batchd("submit", input, "--sample", "1", "-o", output);
+  expect(code).toBe(6);
+  const rest = /^To go on: (.*)$/m.exec(stderr)?.[1]?.split("; ") ?? [];
+  expect(rest).toHaveLength(3);
+  for (const command of rest) {
+    expect(await batchd(...command.split(" ").slice(1))).toMatchObject({ code: 0 });
+  }
+  expect(readFileSync(output, "utf8").trimEnd().split("\n")).toHaveLength(3);
 });
