@@ -140,6 +140,28 @@ test("is not kept from a target by lines at which alone it fails", async () => {
   await Promise.all(lines);
 });
 
+test("takes no probe from the lines, also where it fails again and again", async () => {
+  const upstream = await modelServer();
+  const clock = new FakeClock();
+  const { upstreams } = openTargets([targetAt(upstream, "a")], undefined, clock);
+  const route = upstreams.findRoute("m")!;
+  const stop = new AbortController();
+  const signals = { stop: stop.signal, abort: never };
+  const deadlineAtMs = clock.nowMs() + 86_400_000;
+  const send = (text: string) => route.send(requestOf(text, { deadlineAtMs }), signals);
+  const lines = Array.from({ length: 20 }, () => send("[[reset]]"));
+  await expect.poll(() => upstreams.listTargets()[0]?.circuit).toBe("open");
+  await upstream.idle();
+  const lineCount = upstream.received.get("[[reset]]") ?? 0;
+  for (let i = 0; i < 2; i++) {
+    expect((await route.proxy(requestOf("[[reset]] too"), never)).kind).toBe("broken");
+    clock.advance(250);
+  }
+  await expect.poll(() => upstream.received.get("[[reset]]")).toBeGreaterThan(lineCount);
+  stop.abort();
+  await Promise.all(lines);
+});
+
 test("goes to a target that is well rather than to one at which lines fail", async () => {
   await using failing = await startUpstream({ answers: () => ({ status: 502, body: {} }) });
   const well = await modelServer();

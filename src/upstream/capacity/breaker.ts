@@ -156,9 +156,9 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
     return this.#circuit === "open" ? this.#backoffUntilMs : Number.POSITIVE_INFINITY;
   }
 
-  /** Lets an attempt start; returns true when it is the probe. */
+  /** Lets an attempt start; returns true when it is the probe. One that goes out before its time is none. */
   pass(nowMs: number): boolean {
-    if (this.#circuit !== "open" || this.#isFollowing) return false;
+    if (this.#circuit !== "open" || this.readyAtMs() > nowMs) return false;
     this.#circuit = "half_open";
     this.#probedAtMs = nowMs;
     return true;
