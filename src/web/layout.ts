@@ -121,7 +121,7 @@ function identity({ root, visit }: Frame): Html {
 }
 
 const askDialog = (): Html => html`<dialog id="ask" aria-labelledby="ask-title">
-<form method="dialog">
+<form method="dialog" autocomplete="off">
 <h2 id="ask-title"></h2>
 <p id="ask-detail"></p>
 <label id="ask-choice" class="check" hidden><input type="checkbox"><span></span></label>

@@ -240,6 +240,21 @@ describe.skipIf(!hasChromium())("an open page", () => {
     await expect.poll(() => loadCount).toBe(2);
   });
 
+  test("asks without a tick, also after the way back to it from another page", async () => {
+    await using server = serve("0");
+    const url = await server.listening();
+    const { id } = await submit(url);
+    const page = await (await browser.newContext()).newPage();
+    const box = page.getByRole("checkbox", { name: "Delete its input file, too" });
+    await page.goto(`${url}/batches/${id}`);
+    await page.getByRole("button", { name: "Delete" }).click();
+    await box.check();
+    await page.goto(`${url}/files`);
+    await page.goBack();
+    await page.getByRole("button", { name: "Delete" }).click();
+    expect(await box.isChecked()).toBe(false);
+  });
+
   test("says what it cannot do without scripts, and shows the batches", async () => {
     await using server = serve("0");
     const url = await server.listening();
