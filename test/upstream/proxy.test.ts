@@ -162,6 +162,25 @@ test("takes no probe from the lines, also where it fails again and again", async
   await Promise.all(lines);
 });
 
+test("does not wait for a target at which lines fail once it cannot be reached", async () => {
+  const upstream = await modelServer();
+  const config = targetAt(upstream, "a", { max_concurrency: 1 });
+  const { upstreams } = openTargets([config], undefined, new FakeClock());
+  const route = upstreams.findRoute("m")!;
+  const stop = new AbortController();
+  const signals = { stop: stop.signal, abort: never };
+  const lines = Array.from({ length: 20 }, () => route.send(requestOf("[[reset]]"), signals));
+  await expect.poll(() => upstreams.listTargets()[0]?.circuit).toBe("open");
+  await upstream.close();
+  const answers = ["first", "second"].map((prompt) => route.proxy(requestOf(prompt), never));
+  expect((await Promise.all(answers)).map(({ kind }) => kind)).toEqual([
+    "unreachable",
+    "unavailable",
+  ]);
+  stop.abort();
+  await Promise.all(lines);
+});
+
 test("goes to a target that is well rather than to one at which lines fail", async () => {
   await using failing = await startUpstream({ answers: () => ({ status: 502, body: {} }) });
   const well = await modelServer();

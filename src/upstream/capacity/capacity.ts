@@ -210,7 +210,9 @@ export class Capacity implements Gate {
       const result = { reservation, usedTokens: usedTokens(outcome), hints };
       this.#quota.settle({ ...result, isRefused: isRefusedForRate }, nowMs);
     }
+    const wasInDoubt = this.#breaker.isInDoubt;
     const hasTurned = this.#noteOutcome(outcome, startedAtMs, nowMs);
+    const isDoubtOver = wasInDoubt && !this.#breaker.isInDoubt;
     const hasPaused = this.#pauseIfAsked(outcome, nowMs);
     const signal = isRefusedForRate ? null : signalOf(outcome, request.lane);
     if (signal !== null) {
@@ -223,7 +225,7 @@ export class Capacity implements Gate {
     }
     this.#started.delete(request);
     this.#setLimits();
-    if ((hasTurned || hasPaused) && !this.isOpen(nowMs)) this.limiter.redirect();
+    if ((hasTurned || isDoubtOver || hasPaused) && !this.isOpen(nowMs)) this.limiter.redirect();
   }
 
   /** Returns true when the state of the circuit has changed. */
