@@ -5,13 +5,13 @@ export const count = (value: number): string => value.toLocaleString("en-US");
 
 export const lines = (value: number): string => `${count(value)} ${value === 1 ? "line" : "lines"}`;
 
-const BYTE_UNITS = ["bytes", "kB", "MB", "GB", "TB"];
+const BYTE_UNITS = ["B", "kB", "MB", "GB", "TB"];
 
-/** Returns a size in the unit in which it has fewer than four digits before the point, such as `1.0 MB`. */
+/** Returns a size in the unit in which it has at most three digits before the point, such as `168 kB` or `1.0 MB`. */
 export function bytes(value: number): string {
   let [scaled, step] = [value, 0];
-  for (; Math.round(scaled * 10) >= 10_000 && step < BYTE_UNITS.length - 1; step++) scaled /= 1_000;
-  return `${step === 0 ? value : scaled.toFixed(1)} ${BYTE_UNITS[step]}`;
+  for (; Math.round(scaled) >= 1_000 && step < BYTE_UNITS.length - 1; step++) scaled /= 1_000;
+  return `${scaled.toFixed(step === 0 || scaled >= 99.95 ? 0 : 1)} ${BYTE_UNITS[step]}`;
 }
 
 /** Returns a duration in its largest unit, such as `4 min`. */

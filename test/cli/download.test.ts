@@ -66,7 +66,7 @@ test("a download is whole where the server sends other parts than it was asked f
   expect(inParts).toMatchObject({ isWhole: true, asked: [0, 100, 500, 900] });
   expect((await downloaded(() => [0, 1_000])).isWhole).toBe(true);
   const { got } = await downloaded((from) => [from + 1, 1_000]);
-  expect(got).toMatch(/^http:\S+ leaves out a part of file-1, after 100 bytes$/);
+  expect(got).toMatch(/^http:\S+ leaves out a part of file-1, after 100 B$/);
   expect((await downloaded((from) => [from - 1, from])).got).toMatch(/8 tries in a row/);
 });
 
@@ -95,12 +95,12 @@ test("a download that always breaks off tells of each try, and ends with a sente
   stderr.mockRestore();
   expect(failure).toBeInstanceOf(CommandFailure);
   expect((failure as CommandFailure).message).toMatch(
-    /^http:\S+ \S.*; 8 tries in a row have brought nothing more of file-1 than 100 bytes$/,
+    /^http:\S+ \S.*; 8 tries in a row have brought nothing more of file-1 than 100 B$/,
   );
   expect(asked.slice(0, 2)).toEqual([undefined, "bytes=100-"]);
   expect(waits.length).toBe(written.length);
   expect(written[0]).toMatch(
-    /^batchd: .*broke off its answer .*; file-1 goes on after 100 bytes in 1 s\n$/,
+    /^batchd: .*broke off its answer .*; file-1 goes on after 100 B in 1 s\n$/,
   );
-  expect(written.at(-1)).toMatch(/; file-1 goes on after 100 bytes in 30 s\n$/);
+  expect(written.at(-1)).toMatch(/; file-1 goes on after 100 B in 30 s\n$/);
 });

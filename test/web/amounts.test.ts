@@ -20,10 +20,19 @@ test.each([
   expect(await page.text()).toContain(`<dd>${amount}</dd>`);
 });
 
-test("the size of a file has at most three digits before its point", async () => {
-  await using service = await startTestService();
-  const file = new File([new Uint8Array(999_999)], "large.bin");
-  await service.openai.files.create({ file, purpose: "user_data" });
-  const page = await fetch(`${service.url}/files`, { headers: { accept: "text/html" } });
-  expect(await page.text()).toContain('<td class="number">1.0 MB</td>');
-});
+test.each([
+  [999, "999 B"],
+  [99_949, "99.9 kB"],
+  [99_950, "100 kB"],
+  [999_499, "999 kB"],
+  [999_500, "1.0 MB"],
+])(
+  "a file of %s bytes has the size '%s', with at most three digits before its point",
+  async (length, size) => {
+    await using service = await startTestService();
+    const file = new File([new Uint8Array(length)], "some.bin");
+    await service.openai.files.create({ file, purpose: "user_data" });
+    const page = await fetch(`${service.url}/files`, { headers: { accept: "text/html" } });
+    expect(await page.text()).toContain(`<td class="number">${size}</td>`);
+  },
+);
