@@ -7,6 +7,12 @@ export interface Address {
   readonly port: number;
 }
 
+/**
+ * The connections that may wait for the server; the system has a limit of its own, 4,096 on Linux. With the 511 of Node, a burst
+ * of one client had the system drop connections of others, which come back after one second, then three.
+ */
+const BACKLOG = 4_096;
+
 /** Says why the address cannot be listened on, for a start that must not leave anything behind; null when it can be. */
 export async function problemOfAddress(address: Address): Promise<string | null> {
   const server = createServer((socket) => socket.destroy());
@@ -21,7 +27,7 @@ export function bind(server: Server, { host, port }: Address): Promise<string | 
     server.once("error", (error: NodeJS.ErrnoException) => {
       resolve(describeBindFault(error, { host, port }));
     });
-    server.listen({ host, port }, () => resolve(null));
+    server.listen({ host, port, backlog: BACKLOG }, () => resolve(null));
   });
 }
 
