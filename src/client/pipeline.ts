@@ -229,20 +229,29 @@ async function followChain(chain: readonly Link[], following: Following): Promis
     const ended = exitCodeOf(last);
     if (ended === EXIT.someLinesFailed) code = ended;
     else if (ended !== EXIT.done) {
-      note(
-        `${titleOf(keyed, steps)} has not completed. To do it again: --from-step ${keyed.number}`,
-      );
+      if (hasNoSource(last)) sayStepBefore(keyed.number - 1);
+      else
+        note(
+          `${titleOf(keyed, steps)} has not completed. To do it again: --from-step ${keyed.number}`,
+        );
       return ended;
     }
   }
   if (refusal !== null) {
     complain(session.server.explain(refusal) ?? refusal.message);
-    note(`To do the step before it again: --from-step ${chain.length}`);
+    sayStepBefore(chain.length);
     return EXIT.failed;
   }
   if (last !== null) await deliver(last, flags, session);
   return code;
 }
+
+/** Whether nothing could be made of the batch of the step before. The step itself would fail again. */
+const hasNoSource = ({ errors }: ShownBatch): boolean =>
+  errors?.data?.some(({ code }) => code === "source_unusable") ?? false;
+
+const sayStepBefore = (number: number) =>
+  note(`To do the step before it again: --from-step ${number}`);
 
 /** Writes the answers of the last step, or says which batch has them. */
 async function deliver(

@@ -255,13 +255,14 @@ test("a step that has ended before the next one was made ends the run with its r
     ),
   });
   const refused = messages("[[status 400 x1]]{{input.text}}");
+  const stepBefore = expect.stringMatching(
+    /with status 'completed' has no lines that succeeded\.[^\n]*\nTo do the step before it again: --from-step 1\n$/,
+  );
   expect(await run(refused)).toMatchObject({ code: 3 });
-  expect(await run(refused, next)).toMatchObject({
-    code: 4,
-    stderr: expect.stringMatching(
-      /with status 'completed' has no lines that succeeded\.[^\n]*\nTo do the step before it again: --from-step 1\n$/,
-    ),
-  });
+  expect(await run(refused, next)).toMatchObject({ code: 4, stderr: stepBefore });
+  // Steps that are made at once learn it while they run.
+  const refusedLater = messages("[[status 400]]{{input.text}}");
+  expect(await run(refusedLater, next)).toMatchObject({ code: 4, stderr: stepBefore });
 });
 
 test("a batch of lines of another one says truly why it has none yet, whether that one runs or has ended", async () => {
