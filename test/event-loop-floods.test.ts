@@ -91,17 +91,22 @@ describe("a thousand connections hold up nothing that at the same moment send", 
   });
 });
 
-test("a thousand connections that come at once are all taken, while the server has no time for them", async () => {
-  await using watched = await startWatched(await mkdtemp(join(folder, "data-")), []);
-  watched.server.signal("SIGSTOP");
-  try {
-    const opening = Array.from({ length: 1_000 }, () => RawConnection.open(watched.url));
-    for (const connection of await Promise.all(opening)) connection[Symbol.dispose]();
-  } finally {
-    watched.server.signal("SIGCONT");
-  }
-  expect((await fetch(`${watched.url}/health`)).status).toBe(200);
-});
+/** Other systems let fewer connections wait, whatever a server asks for. */
+const isLinux = process.platform === "linux";
+test.skipIf(!isLinux)(
+  "a thousand connections that come at once are all taken, while the server has no time for them",
+  async () => {
+    await using watched = await startWatched(await mkdtemp(join(folder, "data-")), []);
+    watched.server.signal("SIGSTOP");
+    try {
+      const opening = Array.from({ length: 1_000 }, () => RawConnection.open(watched.url));
+      for (const connection of await Promise.all(opening)) connection[Symbol.dispose]();
+    } finally {
+      watched.server.signal("SIGCONT");
+    }
+    expect((await fetch(`${watched.url}/health`)).status).toBe(200);
+  },
+);
 
 const CHUNKED = "HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
 const HASTY =
