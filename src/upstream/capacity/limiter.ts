@@ -151,7 +151,8 @@ export class Limiter {
   /** Returns whether the request could go out now without overtaking one whose turn it is. */
   canTake(request: SlotRequest, nowMs: number): boolean {
     if (!this.#canSend(request, nowMs)) return false;
-    if (this.#sources.size > 0 && this.#next(nowMs) !== null) return false;
+    if (this.#sources.size > 0 && this.#next(nowMs, this.#gate.openAtMs("batch") <= nowMs) !== null)
+      return false;
     return this.#hasTimeFor(request.lane);
   }
 
@@ -188,9 +189,12 @@ export class Limiter {
     if (this.#sources.size === 0 || this.totalInFlight >= this.#limit) return;
     const nowMs = this.#clock.elapsedMs();
     const openAtMs = this.#gate.openAtMs("batch");
-    if (openAtMs > nowMs) this.#recheckAt(openAtMs, nowMs);
-    if (this.#gate.openAtMs("interactive") > nowMs) return;
-    const next = this.#next(nowMs);
+    const mayLinesGo = openAtMs <= nowMs;
+    if (!mayLinesGo) {
+      this.#recheckAt(openAtMs, nowMs);
+      if (this.#gate.openAtMs("interactive") > nowMs) return;
+    }
+    const next = this.#next(nowMs, mayLinesGo);
     if (next === null) return;
     const { source, waiter } = next;
     const readyAtMs = this.#gate.readyAtMs(waiter.request, nowMs);
@@ -212,10 +216,10 @@ export class Limiter {
   };
 
   /** Returns the request whose turn it is, as far as slots decide it; null when there is a slot for none. */
-  #next(nowMs: number): Next | null {
+  #next(nowMs: number, mayLinesGo: boolean): Next | null {
     const interactive = this.#hasSlotFor("interactive") ? this.#first("interactive", nowMs) : null;
-    const mayLinesGo = this.#hasSlotFor("batch") && this.#gate.openAtMs("batch") <= nowMs;
-    const line = mayLinesGo ? this.#first("batch", nowMs) : null;
+    const mayTakeLine = mayLinesGo && this.#hasSlotFor("batch");
+    const line = mayTakeLine ? this.#first("batch", nowMs) : null;
     if (interactive === null || line === null) return interactive ?? line;
     const { limit, totalInFlight } = this;
     const use = { limit, totalInFlight, batchInFlight: this.#inFlight.batch };
