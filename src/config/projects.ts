@@ -26,13 +26,14 @@ const QUOTAS = z.strictObject({
     example: "500000000",
   }),
   files: int(0, 1_000_000_000).optional().meta({
-    description: "Files, results included. One more upload is refused.",
+    description:
+      "Files, results included. One more upload is refused, and a batch once results are beyond it.",
     left_out: NO_LIMIT,
     example: "10000",
   }),
   stored_bytes: bytes(0, Number.MAX_SAFE_INTEGER).optional().meta({
     description:
-      "Bytes of all files together, with results and the parts of uploads that are not completed. An upload beyond it is refused.",
+      "Bytes of all files together, with results and the parts of uploads that are not completed. An upload beyond it is refused, and a batch once results are beyond it.",
     left_out: NO_LIMIT,
     example: "50GB",
   }),

@@ -112,7 +112,7 @@ export interface BatchInsertion {
 export interface BatchStore {
   /**
    * Stores a batch, with its deliveries and the receipt of its idempotency key. Rejects with `QuotaExceeded` when the
-   * project has as many open batches as it may.
+   * project has as many open batches as it may, or results have taken it beyond a quota.
    */
   insertBatch(batch: Batch, insertion?: BatchInsertion): Promise<void>;
   findBatch(batch: ScopedId<"batch">): Promise<Batch | null>;

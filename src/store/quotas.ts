@@ -28,7 +28,8 @@ export class QuotaExceeded extends Error {
 }
 
 export type FileQuotas = Pick<Quotas, "files" | "storedBytes">;
-export type BatchQuotas = Pick<Quotas, "openBatches" | "tokensPerDay" | "costPerMonth">;
+export type BatchQuotas = FileQuotas &
+  Pick<Quotas, "openBatches" | "tokensPerDay" | "costPerMonth">;
 export type LineQuotas = Pick<Quotas, "enqueuedLines" | "enqueuedTokens">;
 
 /** What a project may ask for in the present minute. */
@@ -74,17 +75,17 @@ export interface StoredSums {
   readonly bytes: number;
 }
 
-/** Throws when a project that has this much would exceed a limit with one file of `bytes` more. */
-export function assertRoomForFile(
-  has: StoredSums,
-  bytes: number,
-  { files, storedBytes }: FileQuotas,
-): void {
-  if (files !== null && has.files + 1 > files) throw new QuotaExceeded("files", files);
-  if (storedBytes !== null && has.bytes + bytes > storedBytes) {
+/** Throws when a project has, or would have, more than it may. Results are never refused, and may take it there. */
+export function assertWithin(sums: StoredSums, { files, storedBytes }: FileQuotas): void {
+  if (files !== null && sums.files > files) throw new QuotaExceeded("files", files);
+  if (storedBytes !== null && sums.bytes > storedBytes) {
     throw new QuotaExceeded("stored_bytes", storedBytes);
   }
 }
+
+/** Throws when a project that has this much would exceed a limit with one file of `bytes` more. */
+export const assertRoomForFile = (has: StoredSums, bytes: number, quotas: FileQuotas): void =>
+  assertWithin({ files: has.files + 1, bytes: has.bytes + bytes }, quotas);
 
 /** Throws as {@link assertRoomForFile} does, for bytes that are no file yet. */
 export const assertRoomForBytes = (

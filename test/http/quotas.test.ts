@@ -164,6 +164,34 @@ describe("with an upstream that answers nothing for now", () => {
     expect((await create(url, file)).status).toBe(200);
   });
 
+  test.each([
+    ["stored_bytes", LINE.length],
+    ["files", 1],
+  ])(
+    "a project that results have taken beyond its %s creates a batch again when they are deleted",
+    async (quota, limit) => {
+      await using held = await start({ quotas: { [quota]: limit } });
+      const { url, events } = held.service;
+      held.upstream.release();
+      const file = (await upload(url)).body.id as string;
+      const { id } = (await create(url, file)).body;
+      await events.reached("batch.completed", { batch: id as string });
+      const refused = await create(url, file);
+      expect(refused.status).toBe(429);
+      expect(refused.body.error).toMatchObject({
+        message: expect.stringContaining(
+          `the quota ${quota} of the project search. Limit: ${limit}.`,
+        ),
+        code: "insufficient_quota",
+      });
+      const { output_file_id } = (await ask(url, `batches/${id}`)).body as {
+        output_file_id?: string;
+      };
+      await ask(url, `files/${output_file_id}`, { method: "DELETE" });
+      expect((await create(url, file)).status).toBe(200);
+    },
+  );
+
   test("a batch with more lines than the quota leaves fails with OpenAI's words, and the others run", async () => {
     await using held = await start({ quotas: { enqueued_lines: 100 } });
     const { url, events } = held.service;

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 
+import { rulesFrom } from "../../src/batch/project.ts";
 import { ProjectSettings } from "../../src/contract/project.ts";
 import type { NewKey } from "../../src/store/keys.ts";
 import { DEFAULT_RULES, DELETION_MS } from "../../src/store/projects.ts";
@@ -15,6 +16,7 @@ import {
 } from "../support/store-builders.ts";
 import type { OpenStore } from "./opened-store.ts";
 
+const { quotas: NO_QUOTAS } = rulesFrom(DEFAULT_RULES);
 const rulesWith = (quotas: object) => ProjectSettings.parse({ quotas });
 const aProject = (name: string, rules = DEFAULT_RULES) => ({ name, rules, createdAtMs: NOW_MS });
 
@@ -55,6 +57,19 @@ export function testProjects(open: OpenStore): void {
     const second = await store.listProjects({ limit: 2, after: "b" });
     expect([second?.data.map(({ name }) => name), second?.hasMore]).toEqual([["a"], false]);
     expect(await store.listProjects({ limit: 2, after: "d" })).toBeNull();
+  });
+
+  test("a project with more files or bytes than its quotas stores no batch, and one at its quotas does", async () => {
+    const { store } = await open();
+    for (const project of [PROJECT, PROJECT, "other"]) {
+      await insertFile(store, aFile({ project, bytes: 5 }));
+    }
+    const insertWith = (quotas: object, project = PROJECT) =>
+      store.insertBatch(aBatch({ project }), { quotas: { ...NO_QUOTAS, ...quotas } });
+    await expect(insertWith({ files: 1 })).rejects.toMatchObject({ quota: "files", limit: 1 });
+    await expect(insertWith({ storedBytes: 9 })).rejects.toMatchObject({ quota: "stored_bytes" });
+    await insertWith({ files: 1, storedBytes: 9 }, "other");
+    await insertWith({ files: 2, storedBytes: 10 });
   });
 
   test("a project that is being deleted loses its keys and its rules at once, and takes no others", async () => {

@@ -184,7 +184,9 @@ export function testSpending(open: OpenStore): void {
     const [a] = leases as [ChunkLease];
     await store.recordSegmentIfLeased(a, paid(5));
     const insertion = (project: string) =>
-      store.insertBatch(aBatch({ project }), { quotas: { openBatches: null, ...quotas } });
+      store.insertBatch(aBatch({ project }), {
+        quotas: { openBatches: null, files: null, storedBytes: null, ...quotas },
+      });
     await expect(insertion(PROJECT)).rejects.toMatchObject({ quota: "tokens_per_day", limit: 5 });
     await insertion("other");
     at(store, NOW_MS + DAY_MS);

@@ -219,13 +219,14 @@ describe.skipIf(postgres === null)("the statements of a process", () => {
     await query("vacuum analyze");
     const page = { project: batch.project, limit: 20, after: null };
     const quotas = { tokensPerDay: 1_000_000, costPerMonth: "1000" };
+    const batchQuotas = { ...quotas, openBatches: 100_000, files: null, storedBytes: null };
     const reservation = { inFlight: NO_SPENDING, needed: NO_SPENDING, wanted: NO_SPENDING };
     const looks: [number, () => Promise<unknown>][] = [
       [50, () => store.listBatches({ ...page, project: "gone" })],
       [100, () => store.listBatches(page)],
       [25, () => store.claimBatchToFinalize(claimBy("worker"))],
       [250, () => store.reserveIfLeased(lease, { project: batch.project, quotas, ...reservation })],
-      [250, () => store.insertBatch(aBatch(), { quotas: { ...quotas, openBatches: 100_000 } })],
+      [250, () => store.insertBatch(aBatch(), { quotas: batchQuotas })],
       // Each of the 100 deleted files is looked up at five places.
       [1_200, () => store.sumStored(batch.project)],
       [1_200, () => store.listUnusedFiles(10)],

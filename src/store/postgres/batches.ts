@@ -14,7 +14,7 @@ import {
   UNREADABLE,
 } from "../batches.ts";
 import { type Page, pageOf } from "../page.ts";
-import { QuotaExceeded } from "../quotas.ts";
+import { assertWithin, boundsFiles, QuotaExceeded } from "../quotas.ts";
 import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { boundsSpending } from "../spending.ts";
 import {
@@ -28,6 +28,7 @@ import {
 import type { Database, Db } from "./database.ts";
 import { insertWaitingDeliveries } from "./deliveries.ts";
 import { and, desc, eq, gte, lt, type SQL, sql } from "./drizzle.ts";
+import { storedBy } from "./files.ts";
 import { recordReceipt } from "./idempotency.ts";
 import { HIDDEN_FROM_OLDER } from "./leases.ts";
 import { sendNudge } from "./nudges.ts";
@@ -146,6 +147,7 @@ export class PostgresBatches {
     await lockLists(db, batch.project);
     // No other batch of the project comes between, because its lists are locked.
     await assertRoom(db, batch.project, quotas?.openBatches ?? null);
+    if (boundsFiles(quotas)) assertWithin(await storedBy(db, batch.project), quotas);
     if (boundsSpending(quotas)) await assertMayCreate(db, batch.project, quotas, this.#db.now());
     const isBeyondOlder = batch.isInputPending || batch.deduplicated !== null;
     const hidden = isBeyondOlder ? HIDDEN_FROM_OLDER : {};

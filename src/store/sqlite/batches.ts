@@ -11,13 +11,14 @@ import {
   searchedText,
 } from "../batches.ts";
 import { type Page, pageOf } from "../page.ts";
-import { QuotaExceeded } from "../quotas.ts";
+import { assertWithin, boundsFiles, QuotaExceeded } from "../quotas.ts";
 import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { boundsSpending } from "../spending.ts";
 import { isListed, isOpenShown, mayExpire } from "./conditions.ts";
 import { type Db, type Now, write } from "./database.ts";
 import { insertWaitingDeliveries } from "./deliveries.ts";
 import { and, desc, eq, gte, lt, placeholder, type SQL, sql } from "./drizzle.ts";
+import { storedBy } from "./files.ts";
 import { recordReceipt } from "./idempotency.ts";
 import { batches } from "./schema.ts";
 import { isScopedBatch } from "./scope.ts";
@@ -90,6 +91,7 @@ export class SqliteBatches {
   /** Takes part in a transaction. */
   #insertWithin(batch: Batch, { receipt, quotas, deliveries = [] }: BatchInsertion): void {
     this.#assertRoom(batch.project, quotas?.openBatches ?? null);
+    if (boundsFiles(quotas)) assertWithin(storedBy(this.#db, batch.project), quotas);
     if (boundsSpending(quotas)) assertMayCreate(this.#db, batch.project, quotas, this.#now());
     this.#db.insert(batches).values(rowFromBatch(batch)).run();
     if (batch.isInputPending) this.#markSource(batch);
