@@ -24,7 +24,6 @@ import {
 } from "../batch/outcome.ts";
 import type { Row } from "./chunk-records.ts";
 import { ANSWER_LOST, DUPLICATES_TOO_LARGE, unreadableLine } from "./failure.ts";
-import type { IntakeLimits } from "./input-reading.ts";
 import { LOST, RememberedRows } from "./remembered-rows.ts";
 import { type RepeatedLine, RepeatedLines, type RepeatedLinesDeps } from "./repeated-lines.ts";
 
@@ -32,7 +31,8 @@ import { type RepeatedLine, RepeatedLines, type RepeatedLinesDeps } from "./repe
 const MAX_READS = 16;
 
 export interface DuplicateRowsDeps extends RepeatedLinesDeps {
-  readonly limits: () => Pick<IntakeLimits, "maxDuplicateBytes">;
+  /** Returns the most that the rows of duplicates of a batch may have together. */
+  readonly maxDuplicateBytes: () => number;
 }
 
 /** Puts the rows of duplicates between the rows of a merge, in the order of the lines. */
@@ -79,7 +79,7 @@ class DuplicateRows {
   #last = 0;
 
   constructor(batch: Batch, deps: DuplicateRowsDeps) {
-    this.#leftBytes = deps.limits().maxDuplicateBytes;
+    this.#leftBytes = deps.maxDuplicateBytes();
     this.#stopReason = batch.stopReason;
     this.#leftCount = batch.deduplicated?.lineCount ?? 0;
     this.#lines = new RepeatedLines(batch, this.#bodies, deps);

@@ -13,7 +13,7 @@ import { CommonFailures } from "./common-failures.ts";
 import { claimToDerive } from "./deriving.ts";
 import { Forecaster } from "./dispatch/forecaster.ts";
 import { Scheduler } from "./dispatch/scheduler.ts";
-import { claimToFinalize } from "./finalizer.ts";
+import { claimToFinalize, type FinalizerDeps } from "./finalizer.ts";
 import { passedLines } from "./finished-lines.ts";
 import type { Fleet } from "./fleet.ts";
 import { FleetView } from "./fleet-view.ts";
@@ -29,7 +29,9 @@ import { Stalls } from "./stalls.ts";
 import { StorageWaits } from "./storage-waits.ts";
 
 /** What the steps of batches need of other folders, and what the loops need beside it. */
-export interface EngineOptions extends Omit<IntakeDeps, "leases" | "storageWaits"> {
+export interface EngineOptions
+  extends Omit<IntakeDeps, "leases" | "storageWaits">,
+    Pick<FinalizerDeps, "maxDuplicateBytes"> {
   /** The name of this process, which no other has. */
   readonly owner: string;
   readonly intents: BlobIntents;

@@ -40,7 +40,7 @@ const RESULT_LIFETIME_SECONDS = 30 * 24 * 60 * 60;
 export interface FinalizerDeps
   extends BatchStepDeps,
     ResultSummaryDeps,
-    Pick<DuplicateRowsDeps, "limits"> {
+    Pick<DuplicateRowsDeps, "maxDuplicateBytes"> {
   readonly store: Store;
   readonly intents: BlobIntents;
   readonly fleet: Pick<Fleet, "nowMs" | "workers">;
@@ -191,7 +191,7 @@ async function addRows(
   { toWrite, merge, isInVain, stop }: Pass,
   deps: FinalizerDeps,
 ): Promise<void> {
-  const { store, limits } = deps;
+  const { store, maxDuplicateBytes } = deps;
   const { batch } = toWrite;
   const source = { store, ...sourceOf(toWrite, deps) };
   const kept = KeptRows.of(batch, source);
@@ -204,7 +204,7 @@ async function addRows(
   };
   try {
     const merged = merge.rows(await store.listChunkJournals(batch.id));
-    for await (const rows of withDuplicates(merged, batch, { ...source, limits })) {
+    for await (const rows of withDuplicates(merged, batch, { ...source, maxDuplicateBytes })) {
       if (stop.aborted) break;
       if (isInVain()) continue;
       for (const row of rows) {

@@ -26,8 +26,6 @@ import type { ServedModels } from "./served-models.ts";
 
 export interface IntakeLimits extends FileLimits {
   readonly chunk: ChunkLimits;
-  /** The most that the rows of duplicates of a batch may have together. */
-  readonly maxDuplicateBytes: number;
 }
 
 /** The faults that a file fails with. */

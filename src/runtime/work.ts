@@ -203,7 +203,6 @@ function descriptorPlans() {
 
 const intakeLimits = (config: Config): IntakeLimits => ({
   ...fileLimits(config),
-  maxDuplicateBytes: config.limits.max_upload_bytes,
   chunk: DEFAULT_CHUNK_LIMITS,
 });
 
@@ -270,6 +269,7 @@ function newEngine(parts: Parts, { role, closers, prices, pricing }: EngineSurro
     settings: () => settingsOf(configNow()),
     forecastTolerance: isShared(configNow()) ? SHARED_FORECAST_TOLERANCE : 0,
     limits: () => intakeLimits(configNow()),
+    maxDuplicateBytes: () => configNow().limits.max_upload_bytes,
     defaultModel: () => defaultModelOf(configNow()),
     rulesOf: rulesOfAll(parts),
     deletedProjects: () => projects.deleted,

@@ -13,7 +13,6 @@ const LIMITS = {
   maxLineBytes: 1_000,
   maxEmbeddingInputsPerBatch: 1_000,
   allowMixedModels: true,
-  maxDuplicateBytes: 1_000_000,
   chunk: { unitLines: 3, maxLines: 6, maxBytes: 1e6 },
 };
 
