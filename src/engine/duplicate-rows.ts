@@ -15,15 +15,10 @@
  */
 import type { Batch, StopReason } from "../batch/batch.ts";
 import { EqualBodies } from "../batch/equal-bodies.ts";
-import {
-  BATCH_CANCELLED,
-  BATCH_EXPIRED,
-  type NoAnswer,
-  noAnswerLine,
-  rowFor,
-} from "../batch/outcome.ts";
+import { type NoAnswer, noAnswerLine, rowFor } from "../batch/outcome.ts";
 import type { Row } from "./chunk-records.ts";
-import { ANSWER_LOST, DUPLICATES_TOO_LARGE, unreadableLine } from "./failure.ts";
+import { DUPLICATES_TOO_LARGE, unreadableLine } from "./failure.ts";
+import { leftRow } from "./merge.ts";
 import { LOST, RememberedRows } from "./remembered-rows.ts";
 import { type RepeatedLine, RepeatedLines, type RepeatedLinesDeps } from "./repeated-lines.ts";
 
@@ -143,10 +138,8 @@ class DuplicateRows {
       this.#leftBytes -= rowBytes;
       return { ...found, lineNumber, bytes, isDuplicate: true };
     }
-    const isAnswerLost = found === LOST || this.#stopReason === null;
-    const stopped = this.#stopReason === "cancelled" ? BATCH_CANCELLED : BATCH_EXPIRED;
-    const bytes = noAnswerLine(line, isAnswerLost ? ANSWER_LOST : stopped);
-    return { lineNumber, kind: isAnswerLost ? "failed" : "not_run", bytes, isDuplicate: true };
+    const reason = found === LOST ? null : this.#stopReason;
+    return { ...leftRow({ number: lineNumber, customId }, reason), isDuplicate: true };
   }
 
   async close(): Promise<void> {

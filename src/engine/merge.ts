@@ -199,7 +199,11 @@ export function streamsOf(journals: readonly ChunkJournal[]): readonly ChunkJour
   });
 }
 
-function leftRow({ number, customId }: LeftLine, stopReason: StopReason | null): Row {
+/**
+ * Makes the row of a line without a record: it never ran because its batch was stopped or, where `stopReason` is null, its answer
+ * is lost.
+ */
+export function leftRow({ number, customId }: LeftLine, stopReason: StopReason | null): Row {
   const stopped = stopReason === "cancelled" ? BATCH_CANCELLED : BATCH_EXPIRED;
   const why = stopReason === null ? ANSWER_LOST : stopped;
   const bytes = noAnswerLine(
