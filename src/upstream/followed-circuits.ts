@@ -50,7 +50,7 @@ export function circuitsOf(
     ...holds.breakers.map((each) => ({ kind: each.kind, breaker: each })),
   ];
   return {
-    circuits: own.flatMap(({ kind, breaker: { isOwn, openedAtMs, lastFailure, isInDoubt } }) =>
+    circuits: own.flatMap(({ kind, breaker: { isOwn, openedAtMs, lastFailure, isOwnInDoubt } }) =>
       !isOwn || lastFailure === null
         ? []
         : [
@@ -58,7 +58,7 @@ export function circuitsOf(
               kind,
               openedAtMs: Math.round(dateOf(openedAtMs)),
               unavailability: unavailabilityOf(lastFailure),
-              isInDoubt,
+              isInDoubt: isOwnInDoubt,
             },
           ],
     ),
@@ -76,8 +76,7 @@ function openedElsewhere(reports: readonly OwnedReport[], kind: RequestKind | nu
   const opened = reports.flatMap(({ owner, report }) =>
     report.circuits.filter((each) => isSame(each.kind, kind)).map((each) => ({ owner, ...each })),
   );
-  const isInDoubt = opened.length > 0 && opened.every((each) => each.isInDoubt === true);
-  return { opened, unavailability: opened[0]?.unavailability ?? null, isInDoubt };
+  return { opened, unavailability: opened[0]?.unavailability ?? null };
 }
 
 function all(
@@ -100,7 +99,8 @@ export function followTarget(
   reports: readonly OwnedReport[],
   self: Self,
 ): boolean {
-  const { opened, unavailability, isInDoubt } = openedElsewhere(reports, null);
+  const { opened, unavailability } = openedElsewhere(reports, null);
+  breaker.hear(opened.length === 0 ? null : opened.every((each) => each.isInDoubt === true));
   if (opened.length === 0 && !breaker.isOpenForOthers) return false;
   const goodAtMs = reports.map(({ report }) => report.goodAtMs ?? Number.NEGATIVE_INFINITY);
   const part = partIn({
@@ -111,7 +111,7 @@ export function followTarget(
     servedAtMs: Math.max(self.dates.dateOf(breaker.goodAtMs), ...goodAtMs),
   });
   const failure = unavailability === null ? null : failureAs(unavailability);
-  return takePart(breaker, part, { failure, nowMs: self.dates.elapsedMs, isInDoubt });
+  return takePart(breaker, part, { failure, nowMs: self.dates.elapsedMs });
 }
 
 /** Follows the circuits of kinds of requests; returns true when one of them has changed. */

@@ -46,21 +46,19 @@ export function partIn({ owner, nowMs, workers, opened, servedAtMs }: CircuitVie
 interface Found<Failure> {
   readonly failure: Failure | null;
   readonly nowMs: number;
-  /** Whether lines alone may be to blame. */
-  readonly isInDoubt?: boolean;
 }
 
 /** Brings the breaker in line with the part; returns true when the state of the circuit has changed. */
 export function takePart<Failure extends Outcome>(
   breaker: CircuitBreaker<Failure>,
   part: ReturnType<typeof partIn>,
-  { failure, nowMs, isInDoubt }: Found<Failure>,
+  { failure, nowMs }: Found<Failure>,
 ): boolean {
   const before = breaker.circuit;
   const untilMs = nowMs + FOLLOWED_FOR_MS;
-  if (part === "follow") breaker.follow(failure, untilMs, isInDoubt);
+  if (part === "follow") breaker.follow(failure, untilMs);
   else if (part === "probe" && before === "closed") {
-    breaker.follow(failure, untilMs, isInDoubt);
+    breaker.follow(failure, untilMs);
     breaker.lead(nowMs);
   } else if (breaker.isFollowing && (part === "probe" || breaker.isOwn)) breaker.lead(nowMs);
   // A replica that had a turn to probe, and no request to do it with, follows no more.

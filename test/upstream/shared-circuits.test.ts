@@ -1,7 +1,10 @@
 /** What one replica finds out about an upstream holds for the others. Processes on one PostgreSQL. */
 import { describe, expect, test } from "vitest";
 import { CircuitBreaker } from "../../src/upstream/capacity/breaker.ts";
+import { circuitsOf, followTarget } from "../../src/upstream/followed-circuits.ts";
+import { Holds } from "../../src/upstream/holds.ts";
 import { type CircuitView, partIn, takePart } from "../../src/upstream/shared-circuits.ts";
+import type { TargetReport } from "../../src/upstream/target-report.ts";
 import { Fleet, submit, type Worker } from "../support/fleet.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { GOOD, refusal } from "../support/given.ts";
@@ -70,11 +73,11 @@ describe("a circuit that another replica has opened", () => {
   test("is in doubt here if it is there, until another failure or an answer says more", () => {
     const breaker = following();
     expect(breaker.isInDoubt).toBe(false);
-    takePart(breaker, "follow", { failure, nowMs: 1_100, isInDoubt: true });
+    breaker.hear(true);
     expect([breaker.isInDoubt, breaker.readyAtMs()]).toEqual([true, Number.POSITIVE_INFINITY]);
     breaker.note("down", ended, failure);
     expect([breaker.isInDoubt, breaker.circuit]).toEqual([false, "open"]);
-    takePart(breaker, "follow", { failure, nowMs: 1_700, isInDoubt: true });
+    breaker.hear(true);
     breaker.note("good", ended, null);
     expect([breaker.isInDoubt, breaker.circuit]).toEqual([false, "closed"]);
   });
@@ -103,6 +106,35 @@ describe("a circuit that another replica has opened", () => {
     breaker.note("good", ended, null);
     expect([breaker.circuit, breaker.isFollowing]).toEqual(["closed", false]);
   });
+});
+
+test("a replica that cannot connect keeps interactive requests from a target that others only doubt", () => {
+  const found = {
+    a: { evidence: "down", failure: { kind: "unreachable", detail: "connection refused" } },
+    b: { evidence: "doubtful", failure: { kind: "broken", detail: "status 502" } },
+  } as const;
+  const replicas = (["a", "b"] as const).map((owner) => {
+    const breaker = new CircuitBreaker();
+    const { evidence, failure } = found[owner];
+    const ended = { startedAtMs: 900, nowMs: 1_000, random: 0 };
+    for (let i = 0; i < 50; i++) breaker.note(evidence, ended, failure);
+    return { owner, circuits: { capacity: { breaker }, holds: new Holds() } };
+  });
+  const dates = { elapsedMs: 1_100, dateOf: (atMs: number) => atMs };
+  for (let renewal = 0; renewal < 4; renewal++) {
+    const reports = replicas.map(({ owner, circuits }) => ({
+      owner,
+      report: circuitsOf(circuits, dates) as TargetReport,
+    }));
+    for (const { owner, circuits } of replicas) {
+      const others = reports.filter((each) => each.owner !== owner);
+      // It is the turn of a third replica.
+      const third = { owner: "c", report: { ...reports[0]?.report, circuits: [] } as never };
+      followTarget(circuits, [...others, third], { owner, nowMs: 3 * TURN_MS, dates });
+    }
+    const inDoubt = replicas.map(({ circuits }) => circuits.capacity.breaker.isInDoubt);
+    expect(inDoubt).toEqual([false, false]);
+  }
 });
 
 async function isOpenAt({ url }: Worker): Promise<boolean> {

@@ -70,8 +70,10 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
   /** The number of failures in a row, without a good answer between them. */
   #failureCount = 0;
   #lastFailure: Failure | null = null;
-  /** Whether the latest failure may be the fault of a line, and was no timeout. */
+  /** Whether the latest failure here may be the fault of a line, and was no timeout. */
   #isDoubtful = false;
+  /** Whether the others that have opened the circuit are in doubt; null where none has, or a failure here is newer. */
+  #areOthersInDoubt: boolean | null = null;
   /** Whether another process probes the target, and this one waits for it. */
   #isFollowing = false;
   /** Whether the circuit is open because of attempts of this process. */
@@ -95,9 +97,16 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
     return this.#isOwn;
   }
 
-  /** Whether the circuit is not closed, and lines alone may be to blame for that. */
+  /** Whether the circuit is not closed, and lines alone may be to blame for that, by all that is known. */
   get isInDoubt(): boolean {
-    return this.#circuit !== "closed" && this.#isDoubtful;
+    if (this.#circuit === "closed") return false;
+    if (this.#areOthersInDoubt === null) return this.#isDoubtful;
+    return this.#areOthersInDoubt && (!this.#isOwn || this.#isDoubtful);
+  }
+
+  /** Whether the same is true by the attempts of this process alone. */
+  get isOwnInDoubt(): boolean {
+    return this.#isOwn && this.#isDoubtful;
   }
 
   /** The instant of the latest good answer. */
@@ -105,12 +114,16 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
     return this.#goodAtMs;
   }
 
+  /** Notes whether the other processes that have opened the circuit are in doubt; null where none has. */
+  hear(areOthersInDoubt: boolean | null): void {
+    this.#areOthersInDoubt = areOthersInDoubt;
+  }
+
   /** Lets nothing out, because another process has found the target down and probes it. A probe under way may end. */
-  follow(failure: Failure | null, untilMs: number, isInDoubt = false): void {
+  follow(failure: Failure | null, untilMs: number): void {
     if (this.#circuit === "half_open") return;
     this.#circuit = "open";
     this.#isFollowing = true;
-    this.#isDoubtful = isInDoubt;
     this.#backoffUntilMs = untilMs;
     this.#lastFailure ??= failure;
     this.#failureCount = Math.max(this.#failureCount, FAILURES_IN_A_ROW);
@@ -203,6 +216,7 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
     this.#failureCount++;
     this.#lastFailure = failure;
     this.#isDoubtful = evidence === "doubtful" && failure?.kind !== "timed_out";
+    this.#areOthersInDoubt = null;
     if (this.#isProbe(startedAtMs)) this.#open(ended);
     // An attempt that started before the circuit opened proves nothing new.
     if (this.#circuit !== "closed" || startedAtMs < this.#openedAtMs) return;
