@@ -13,6 +13,7 @@ import { INTERRUPTED, isSuccess, type Outcome } from "../batch/outcome.ts";
 import type { AllowedAnswer } from "../batch/token-estimate.ts";
 import { type Clock, elapsedAt, sleep } from "../clock.ts";
 import { HeldWaits } from "./held-waits.ts";
+import { PastAttempts } from "./past-attempts.ts";
 import { askable, proxyThrough } from "./proxy.ts";
 import type {
   ProxyResult,
@@ -21,7 +22,7 @@ import type {
   Unavailability,
   UpstreamRequest,
 } from "./request.ts";
-import { decide, forgiven, type Next, NO_ATTEMPTS, type Tally } from "./retry.ts";
+import { decide, type Next, type Tally } from "./retry.ts";
 import { RetryWaits } from "./retry-waits.ts";
 import { type Slot, SlotRequest } from "./slot.ts";
 import { SlotQueue } from "./slot-queue.ts";
@@ -42,7 +43,7 @@ export interface RouteOptions {
 }
 
 /** The circumstances of an attempt that has ended, besides its outcome. */
-interface Attempted {
+interface Circumstances {
   readonly tally: Tally;
   readonly target: Target;
   /** The deadline as elapsed time. */
@@ -154,57 +155,44 @@ export class TargetRoute implements Route {
     granted: Slot<Target> | null = null,
   ): Promise<Outcome> {
     const asking = granted?.request ?? new SlotRequest<Target>("batch", request);
+    const past = new PastAttempts();
     let unused = granted;
-    let tally: Tally = NO_ATTEMPTS;
-    let failed: Target | null = null;
-    let failedAtMs = 0;
-    let failedStartAtMs = 0;
-    /** The start of the first attempt that was refused. */
-    let refusedStartAtMs: number | null = null;
     while (!signals.stop.aborted && this.#clock.nowMs() < request.deadlineAtMs) {
       const slot: Slot<Target> | null = unused ?? (await this.#nextSlot(asking, signals.stop));
       unused = null;
       asking.rank = Number.POSITIVE_INFINITY;
       if (slot === null && this.#areAllClosed) break;
       if (slot === null) continue;
-      const target: Target = slot.target;
+      const { target } = slot;
       const taken = request.allowance?.take() ?? true;
       if (taken !== true && !(await this.#isAllowed(taken, slot, signals.stop))) continue;
-      const startAtMs = this.#clock.elapsedMs();
-      if (!target.holds.pass(request, startAtMs)) {
+      const startedAtMs = this.#clock.elapsedMs();
+      if (!target.holds.pass(request, startedAtMs)) {
         target.decline(slot);
         continue;
       }
       target.telemetry.waited("batch", slot.waitedMs);
-      if (failed?.capacity.hasBeenDownSince(failedAtMs)) {
-        tally = forgiven(tally, this.#clock.elapsedMs());
-      }
+      past.forgiveIfDown(startedAtMs);
+      const { tally } = past;
       signals.watch?.attemptBegins();
       const outcome = await target.send(slot, request, signals.abort);
       signals.watch?.attemptEnded();
       this.#retryWaits.note(outcome, tally);
       if (outcome.kind === "answered" && isSuccess(outcome)) return outcome;
-      if (outcome.kind === "refused") refusedStartAtMs ??= startAtMs;
-      const sinceMs = outcome.kind === "refused" ? (refusedStartAtMs ?? startAtMs) : startAtMs;
-      const attempt = { kind: request, outcome };
-      const hasServedOthers =
-        target.holds.hasServedSince(sinceMs, attempt) ||
-        (outcome.kind !== "refused" &&
-          failed?.holds.hasServedSince(failedStartAtMs, attempt) === true);
+      const attempt = { target, startedAtMs };
+      const hasServedOthers = past.haveOthersBeenServed(attempt, { kind: request, outcome });
       const deadlineAtMs = elapsedAt(this.#clock, request.deadlineAtMs);
       const next = this.#decide(outcome, { tally, target, deadlineAtMs, hasServedOthers });
       if (next.do === "record") return next.outcome;
       if (next.do === "give_back") break;
       target.telemetry.retried(outcome);
+      const endedAtMs = this.#clock.elapsedMs();
+      past.add({ ...attempt, endedAtMs }, next.tally);
+      asking.avoided = [target];
       const isTargetInTrouble =
         next.tally.overloads > tally.overloads && isBeyondDoubt(outcome, target);
-      tally = next.tally;
-      failed = target;
-      asking.avoided = [target];
-      failedAtMs = this.#clock.elapsedMs();
-      failedStartAtMs = startAtMs;
       // A target that is full, down or refuses us says nothing about the others.
-      if (isTargetInTrouble && this.#fitTargets(asking, failedAtMs).length > 0) continue;
+      if (isTargetInTrouble && this.#fitTargets(asking, endedAtMs).length > 0) continue;
       request.allowance?.giveBack();
       signals.watch?.retryBegins(unavailabilityOf(outcome));
       await this.#retryWaits.wait(next.atMs, signals.stop);
@@ -290,7 +278,7 @@ export class TargetRoute implements Route {
     );
   }
 
-  #decide(outcome: Outcome, { tally, target, deadlineAtMs, hasServedOthers }: Attempted): Next {
+  #decide(outcome: Outcome, { tally, target, deadlineAtMs, hasServedOthers }: Circumstances): Next {
     const isTargetDown = target.capacity.circuit !== "closed";
     const moment = { nowMs: this.#clock.elapsedMs(), deadlineAtMs, random: this.#random() };
     return decide(outcome, { ...moment, tally, isTargetDown, hasServedOthers });
