@@ -56,6 +56,12 @@ export interface BatchesDeps extends BudgetDeps {
   readonly nudgeChunks: () => void;
 }
 
+/** What the commit of a new batch stores beside its row. */
+interface Insertion {
+  readonly deliveries: readonly NewDelivery[];
+  readonly receiptFor: ReceiptFor<Batch> | undefined;
+}
+
 interface DeletedBatch {
   readonly id: BatchId;
   /** The input that was deleted with it; null when there was none. */
@@ -81,14 +87,16 @@ export class Batches {
     if (request.budget !== null) {
       await assertPriced({ ...request, project, model: null }, "x_batchd.budget", this.#deps);
     }
-    const deliveries = await this.#deps.newDeliveries(project, request.deliver);
-    const { quotas } = this.#deps.rulesOf(project);
-    return this.createWith(project, request, async (made) => {
-      const insertion = { receipt: receiptFor?.(made), quotas, deliveries };
-      const insert = () => this.#deps.store.insertBatch(made, insertion);
-      await withinQuotas(project, insert);
-      return made;
-    });
+    const { log, metrics, nudge, newDeliveries } = this.#deps;
+    const deliveries = await newDeliveries(project, request.deliver);
+    const batch = await this.#traced(project, request, (traceparent) =>
+      this.#insert(project, { ...request, traceparent }, { deliveries, receiptFor }),
+    );
+    metrics.batchCreated(batch);
+    const { requestId: request_id } = request.origin;
+    log.info({ batch: batch.id, project, input: batch.inputFileId, request_id }, "batch.created");
+    nudge();
+    return batch;
   }
 
   /** Throws when a batch with these fields would be refused, whatever its input is. */
@@ -97,30 +105,19 @@ export class Batches {
     assertMetadata(metadata ?? {});
   }
 
-  /** Makes a batch of an acceptable request. `store` stores it, and returns it as it was stored. */
-  async createWith(
+  async #insert(
     project: string,
-    request: BatchRequest,
-    store: (batch: Batch) => Promise<Batch>,
+    request: BatchRequest & Pick<Batch, "traceparent">,
+    { deliveries, receiptFor }: Insertion,
   ): Promise<Batch> {
-    const { log, metrics, nudge } = this.#deps;
-    const windowMs = allowedWindowMs(request.completionWindow, this.#deps.completionWindows());
-    const { requestId } = request.origin;
-    const batch = await this.#traced(project, request, async (traceparent) => {
-      const made = newBatch(
-        project,
-        { ...request, traceparent },
-        { nowMs: this.#deps.clock.nowMs(), windowMs },
-      );
-      return store(made);
-    });
-    metrics.batchCreated(batch);
-    log.info(
-      { batch: batch.id, project, input: batch.inputFileId, request_id: requestId },
-      "batch.created",
+    const { store, clock, completionWindows, rulesOf } = this.#deps;
+    const windowMs = allowedWindowMs(request.completionWindow, completionWindows());
+    const made = newBatch(project, request, { nowMs: clock.nowMs(), windowMs });
+    const { quotas } = rulesOf(project);
+    await withinQuotas(project, () =>
+      store.insertBatch(made, { receipt: receiptFor?.(made), quotas, deliveries }),
     );
-    nudge();
-    return batch;
+    return made;
   }
 
   /**
