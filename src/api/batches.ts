@@ -121,19 +121,22 @@ export class Batches {
   }
 
   /**
-   * Continues the trace of the request, or the trace of the input file's upload, so that one trace reaches from the
-   * upload to the output.
+   * Continues the trace of the request, or else of the input: of its upload, or of the batch whose lines it takes. So one trace
+   * reaches from the upload to the last output.
    */
   async #traced(
     project: string,
-    { inputFileId, endpoint, origin }: BatchRequest,
+    { inputFileId, source, endpoint, origin }: BatchRequest,
     insert: (traceparent: string | null) => Promise<Batch>,
   ): Promise<Batch> {
     const { store, tracing } = this.#deps;
-    const input = await store.findFile({ project, id: inputFileId });
-    const upload = input?.traceparent ?? null;
-    const parent = origin.traceparent ?? upload;
-    const link = parent === upload ? null : upload;
+    const input =
+      source === null
+        ? await store.findFile({ project, id: inputFileId })
+        : await store.findBatch({ project, id: source.batchId });
+    const former = input?.traceparent ?? null;
+    const parent = origin.traceparent ?? former;
+    const link = parent === former ? null : former;
     const attributes = { "batchd.endpoint": endpoint, "batchd.request.id": origin.requestId };
     const span = tracing.start("batch.create", { parent, link, kind: "server", attributes });
     return during(

@@ -12,7 +12,7 @@ import type { Outcome } from "../batch/outcome.ts";
 export const SPANS = {
   "file.upload": "A file, from its first byte to its row in the store.",
   "batch.create":
-    "The row of a batch. Part of the client's trace, or else of the trace of the input file.",
+    "The row of a batch. Part of the client's trace, or else of the trace of the input file, or of the batch whose lines it runs.",
   "batch.derive": "The input is made of lines of another batch.",
   "batch.validate": "The input is read, checked and planned.",
   "chunk.run": "The lines of one chunk under one lease.",

@@ -3,6 +3,7 @@ import { createLog } from "../../src/telemetry/log.ts";
 import { traceparentFrom } from "../../src/telemetry/tracing.ts";
 import { LoggingExporter } from "../../src/telemetry/tracing-otlp.ts";
 import { createBatch } from "../support/batches.ts";
+import { derive } from "../support/derived.ts";
 import {
   type OtlpReceiver,
   type ReceivedSpan,
@@ -119,6 +120,20 @@ test("a batch goes on with its client's trace and is linked to the trace of its 
   expect(create.links).toEqual([`${upload.traceId}-${upload.spanId}`]);
   expect(only(receiver, "upstream.attempt").traceId).toBe(TRACE);
   expect(only(receiver, "batch.finalize").traceId).toBe(TRACE);
+});
+
+test("a batch of lines of another one goes on with the trace of that batch", async () => {
+  await using upstream = await startUpstream();
+  await using receiver = await startOtlpReceiver();
+  await using service = await serviceFor(upstream, receiver);
+  const source = await service.run(chatLines(1));
+  const { batch } = await derive(service, { batch: source.id, lines: "all" });
+  await service.ended(batch.id);
+  await service.close();
+
+  const traces = named(receiver, "batch.create").map(({ traceId }) => traceId);
+  expect(traces).toEqual([only(receiver, "file.upload").traceId, traces[0]]);
+  expect(only(receiver, "batch.derive").traceId).toBe(traces[0]);
 });
 
 test("a trace goes on after a restart", async () => {
