@@ -276,13 +276,21 @@ export class DeliveryRunner {
 
   /**
    * Ends a delivery without success. It cleans up first: once the delivery has ended, another one may write to the same place.
+   * A renewal comes before that: the next holder of a lost lease counts on the files that it has found at the place.
    * Returns false when the delivery has another holder.
    */
   async #giveUp(held: HeldDelivery, error: DeliveryError): Promise<boolean> {
-    await discardLeft(held, this.#options);
-    if (await this.#end(held, { status: "failed", error })) return true;
+    if (await this.#isHeld(held)) {
+      await discardLeft(held, this.#options);
+      if (await this.#end(held, { status: "failed", error })) return true;
+    }
     await this.#passOn(held);
     return false;
+  }
+
+  async #isHeld({ claimed }: HeldDelivery): Promise<boolean> {
+    const { store, leaseTtlMs: ttlMs } = this.#options;
+    return (await store.renewDeliveryIfLeased(claimed.lease, ttlMs)) !== "lost";
   }
 
   #postpone(held: HeldDelivery, ms: number, error: DeliveryError) {

@@ -9,6 +9,7 @@ import { namesBelow } from "../support/files-below.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { TestRepository } from "../support/git-repository.ts";
 import { sharePostgres } from "../support/postgres.ts";
+import { startS3Proxy } from "../support/s3-proxy.ts";
 import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { startStepProxy } from "../support/step-proxy.ts";
@@ -110,6 +111,43 @@ describe.skipIf(postgres === null || !hasS3Server())("on two servers of one data
       await proxy.ended();
       await expect.poll(() => namesBelow(bucket.bucketFolder)).toEqual([]);
     }
+  });
+
+  test("a server that has lost a delivery to another one removes nothing of what that one delivers", async () => {
+    using folder = temporaryFolder("batchd-cancel-");
+    await using upstream = await startUpstream();
+    await using bucket = await startS3Server();
+    await using refusing = await startS3Proxy(bucket.url);
+    await using stopping = await startStepProxy(bucket.url);
+    const databaseUrl = await postgres!.createDatabase();
+    const start = (endpoint: string, role: "all" | "worker") => {
+      const { type: _, ...s3 } = bucket.storage({ endpoint });
+      const config = {
+        data_dir: folder.path,
+        database_url: databaseUrl,
+        upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+        locations: [{ name: "lake", kind: "s3" as const, access: "write" as const, ...s3 }],
+        // No renewal comes during the test.
+        engine: { lease_seconds: 600 },
+      };
+      return startTestService({ dataDir: folder.path, config, clock, role });
+    };
+    await using first = await start(refusing.url, "all");
+    const { id } = await first.submit(chatLines(2));
+    await first.events.reached("batch.completed", { batch: id });
+    refusing.trouble = { kind: "hold", method: "PUT", path: /run\.json/ };
+    const { body: made } = await post(first, `/batches/${id}/deliveries`, { location: "lake" });
+    await expect.poll(() => refusing.held.length).toBe(1);
+
+    await endLeases(databaseUrl);
+    const placed = stopping.stopAt({ method: "PUT", path: /run\.json/, at: "request" });
+    await using second = await start(stopping.url, "worker");
+    await placed;
+    refusing.trouble = { kind: "denied", method: "PUT", path: /run\.json/ };
+    await first.events.reached("delivery.lost", { delivery: made.id });
+    stopping.release();
+    await second.events.reached("delivery.delivered", { delivery: made.id });
+    expect(namesBelow(join(bucket.bucketFolder, id))).toEqual(["output.jsonl", "run.json"]);
   });
 });
 

@@ -70,7 +70,7 @@ export type Trouble =
   | { readonly kind: "joined" }
   /** Treats such a part of the requests badly, each in a way that `random` draws. */
   | { readonly kind: "unreliable"; readonly part: number; readonly random: () => number }
-  /** Keeps requests for such an object until the trouble ends. */
+  /** Keeps requests for such an object until the trouble ends. They meet the one that comes next. */
   | { readonly kind: "hold"; readonly method: string; readonly path: RegExp };
 
 export interface S3Proxy extends AsyncDisposable {
@@ -99,8 +99,7 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     "x-amz-copy-source" in headers &&
     ++copyCount > trouble.allowedCount;
   const deleted = new Set<string | undefined>();
-  const server = createServer((asked, answer) => {
-    requests.push(`${asked.method} ${asked.url?.replace(/^[^?]*/, "")}`);
+  const treat = (asked: IncomingMessage, answer: ServerResponse): void => {
     const current = trouble?.kind === "unreliable" ? drawFrom(trouble) : trouble;
     const passUnder = (now: Trouble | null) => forward(asked, answer, { serverUrl, trouble: now });
     const pass = () => passUnder(current);
@@ -134,8 +133,12 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
     } else if (isBehind(asked)) noSuchKey(answer);
     else if (current?.kind === "far") setTimeout(pass, current.delayMs);
     else if (current?.kind === "hold" && isMatch(asked, current))
-      holding.add(asked, () => passUnder(trouble));
+      holding.add(asked, () => treat(asked, answer));
     else pass();
+  };
+  const server = createServer((asked, answer) => {
+    requests.push(`${asked.method} ${asked.url?.replace(/^[^?]*/, "")}`);
+    treat(asked, answer);
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
   const close = () => closeServer(server);
