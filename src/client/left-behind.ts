@@ -42,6 +42,12 @@ export function sayWhatStays({ fileId, again }: Uploaded, error: unknown, server
   note(`To delete it: ${printable(server.command("files", "delete", fileId))}`);
 }
 
+/** Says of a batch without an upload that the answer to its creation was lost: given again, the command would pay twice. */
+export function sayPerhapsMade(error: unknown): void {
+  if (error instanceof OptionIgnored || isRefusal(error)) return;
+  complain("a batch may have been made, which batchd list shows");
+}
+
 /** A refused option would be refused again. What it did may matter, as a budget does, so this says that it is left out. */
 function sayAgain({ words, options }: Again, param: string | null, server: Server): void {
   const isRefused = (option: GivenOption) => param !== null && isOptionOf(option, param);

@@ -14,7 +14,7 @@ import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { type BatchFlags, givenOptions } from "./given-options.ts";
 import { endpointFor, openInput } from "./input.ts";
-import { sayWhatStays } from "./left-behind.ts";
+import { sayPerhapsMade, sayWhatStays } from "./left-behind.ts";
 import type { Session } from "./session.ts";
 import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
 import { uploadFile } from "./upload.ts";
@@ -109,7 +109,11 @@ export async function retry(id: string, flags: RetryFlags, session: Session): Pr
       from: { batch: id, lines: flags.lines, ...(flags.merge && { merge: true }) },
     },
   };
-  return goOn(await create(body, session), flags, session);
+  const batch = await create(body, session).catch((error: unknown) => {
+    sayPerhapsMade(error);
+    throw error;
+  });
+  return goOn(batch, flags, session);
 }
 
 function keptFields(

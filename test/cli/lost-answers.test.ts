@@ -9,16 +9,20 @@ import { runCommand } from "../support/command.ts";
 import { listening } from "../support/listening.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
+import { startUpstream, type TestUpstream } from "../support/upstream.ts";
 
 const folder = temporaryFolder("batchd-lost-answers-");
 const input = join(folder.path, "sent-once.jsonl");
+let upstream: TestUpstream;
 let service: TestService;
 beforeAll(async () => {
   writeFileSync(input, `${chatLine("a", "Hi")}\n`);
-  service = await startTestService();
+  upstream = await startUpstream();
+  service = await startTestService({ upstreamUrl: upstream.url });
 });
 afterAll(async () => {
   await service[Symbol.asyncDispose]();
+  await upstream[Symbol.asyncDispose]();
   folder[Symbol.dispose]();
 });
 
@@ -65,4 +69,18 @@ test("an upload whose answer is lost is stored once, however long its first requ
   expect(data.map(({ id, filename }) => [id, filename])).toEqual([
     [up.stdout.trim(), "sent-once.jsonl"],
   ]);
+});
+
+test("a retry whose answer is lost says that its batch may have been made", async () => {
+  const { id } = await service.run([chatLine("a", "Hi")]);
+  const server = createServer((asked, answer) => {
+    const losing = asked.method === "POST" ? lose : pass;
+    losing(asked, answer).catch(() => answer.destroy());
+  });
+  const env = { BATCHD_URL: `http://127.0.0.1:${await listening(server)}/v1` };
+  const { code, stdout, stderr } = await runCommand(["retry", id, "--lines", "all"], env);
+  expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
+  expect(stderr).toMatch(/^batchd: a batch may have been made, which batchd list shows\n/);
+  const { data } = await service.openai.batches.list();
+  expect(data).toHaveLength(2);
 });
