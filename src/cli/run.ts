@@ -32,6 +32,7 @@ import { createLog } from "../telemetry/log.ts";
 import { Metrics } from "../telemetry/metrics.ts";
 import { complain, note, sayJson } from "../terminal/lines.ts";
 import { neverWaitForTerminals } from "../terminal/standard-streams.ts";
+import { count, lines } from "../words.ts";
 import { configFor, defaultDataDir, errorsFileFor, type RunFlags } from "./run-config.ts";
 import { InVain } from "./run-in-vain.ts";
 import { RunTrouble } from "./run-trouble.ts";
@@ -230,7 +231,7 @@ async function begunBatch({ batches }: Workshop, job: Job): Promise<Batch | null
   const isWritten = found.metadata?.[WRITTEN_KEY] !== undefined;
   if (found.status === "failed" || (flags.overwrite && isWritten)) return null;
   const { total, completed, failed } = found.counts;
-  if (total > 0) complain(`going on after ${completed + failed} of ${total} lines`);
+  if (total > 0) complain(`going on after ${count(completed + failed)} of ${lines(total)}`);
   return found;
 }
 

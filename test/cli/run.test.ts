@@ -160,12 +160,16 @@ test("an output that would replace the input is refused, whatever it is called",
 });
 
 test("a folder of one's own is kept, and another input does not get into it", async () => {
-  const { input, output } = given("kept", chatLines(1));
+  const { input, output } = given("kept", chatLines(1_000));
   const more = ["--data-dir", join(folder, "kept-data")];
   expect((await runCommand(argsOf(input, output, ...more), ENV)).code).toBe(0);
   const total = upstream.total;
   rmSync(output);
-  expect((await runCommand(argsOf(input, output, ...more), ENV)).code).toBe(0);
+  const again = await runCommand(argsOf(input, output, ...more), ENV);
+  expect([again.code, again.stderr]).toEqual([
+    0,
+    expect.stringMatching(/^batchd: going on after 1,000 of 1,000 lines$/m),
+  ]);
   expect(existsSync(output)).toBe(true);
   expect(upstream.total).toBe(total);
   const other = given("other", chatLines(2));

@@ -308,6 +308,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       "errors.ts",
       "http/present.ts",
       ...TELEMETRY,
+      "words.ts",
     ],
   },
   "cli/administration-output.ts": {
