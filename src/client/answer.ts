@@ -18,7 +18,11 @@ interface Asked {
 
 /** Every answer is an object with an id, or a list of such; a server may answer a deletion with nothing. */
 export function assertOfApi(answer: unknown, { method, path }: Asked, headers: Headers): void {
-  if ((answer === null && method === "delete") || isContent(answer)) return;
+  if (answer === null && method === "delete") return;
+  if (isContent(answer)) {
+    assertContent(headers);
+    return;
+  }
   if (typeof answer === "string") {
     throw new NotTheApi(`${headers.get("content-type") ?? "a text"} and not with JSON`);
   }
@@ -33,6 +37,13 @@ export function assertOfApi(answer: unknown, { method, path }: Asked, headers: H
     }
     removeMisshapen(each);
   }
+}
+
+/** A proxy answers with its page to sign in, with 200, and that would be written as the answers of a batch. */
+export function assertContent(headers: Headers): void {
+  const type = headers.get("content-type") ?? "";
+  if (/^text\/html\b/i.test(type))
+    throw new NotTheApi(`${type} and not with the content of a file`);
 }
 
 /** Whether an answer is the content of a file. A web server in this process may have replaced the global class. */

@@ -8,6 +8,7 @@ import type { ResultFormat, TableFormat } from "../contract/results.ts";
 import { NotAResultRow } from "../formats/result-row.ts";
 import { printable } from "../printable.ts";
 import { complain, note } from "../terminal/lines.ts";
+import { assertContent } from "./answer.ts";
 import { contentOf } from "./download.ts";
 import { CommandFailure } from "./failure.ts";
 import { errorsPathOf, isFileName, writeOutput } from "./output.ts";
@@ -74,6 +75,7 @@ async function rowsSoFar(server: Server, batch: ShownBatch, kind: ResultKind): P
   const response = await server.extension("results of a batch that still runs", batch.id, (path) =>
     server.openai.get(`${path}/${kind}`).asResponse(),
   );
+  assertContent(response.headers);
   const paused = batch.x_batchd?.paused;
   const state = paused ? `is paused (${paused.reason})` : `still runs (${batch.status})`;
   complain(`${batch.id} ${state}: these are its results so far`);

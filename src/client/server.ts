@@ -114,7 +114,10 @@ export class Server {
       return `${this.url} answers with ${error.message}. Is it a server with OpenAI's API? --url or BATCHD_URL names another one`;
     }
     if (error instanceof APIConnectionError) {
-      return `cannot reach ${this.url} (${reasonOf(error)}). ${this.#adviceAway()}`;
+      const reason = reasonOf(error);
+      if (CLOSED.includes(reason))
+        return `${this.url} closed the connection without an answer (${reason})`;
+      return `cannot reach ${this.url} (${reason}). ${this.#adviceAway()}`;
     }
     if (isBrokenOff(error)) return `${this.url} broke off its answer (${reasonOf(error)})`;
     if (!(error instanceof APIError)) return null;
@@ -148,6 +151,10 @@ export class Server {
         return isMissingObject(error)
           ? `(At ${this.url}; batchd list and batchd files list show what is there.)`
           : `(At ${this.url}. Is it a server with OpenAI's Batch API? --url or BATCHD_URL names another one.)`;
+      case 413:
+        return error.error === undefined
+          ? "(A proxy before the server takes no request of this size.)"
+          : null;
       case 429:
         return "(Try again later, or ask for a higher quota.)";
       default:
@@ -157,6 +164,9 @@ export class Server {
     }
   }
 }
+
+/** What has taken the connection, and perhaps the request, is there. */
+const CLOSED: readonly string[] = ["UND_ERR_SOCKET", "ECONNRESET", "EPIPE"];
 
 type Query = Readonly<Record<string, string | number>>;
 
@@ -189,9 +199,9 @@ class InterruptibleClient extends OpenAI {
     options.signal ??= this.#signal;
   }
 
-  /** A request that is sent on becomes a GET, and loses its key at another host. A bucket may have the content of a file. */
-  protected override async prepareRequest(request: RequestInit) {
-    if (request.method?.toUpperCase() !== "GET") request.redirect = "manual";
+  /** A request that is sent on becomes a GET, and loses its key at another origin. A bucket may have the content of a file. */
+  protected override async prepareRequest(request: RequestInit, { url }: { url: string }) {
+    if (!url.endsWith("/content")) request.redirect = "manual";
   }
 }
 

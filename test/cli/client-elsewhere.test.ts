@@ -351,22 +351,6 @@ describe("a server without OpenAI's API", () => {
     expect(stderr.length).toBeLessThan(400);
   });
 
-  test("a request that is sent on to another address says so, and is not sent as another one", async () => {
-    const asked: string[] = [];
-    const stderr = await run(
-      ({ method, url }, response) => {
-        asked.push(`${method} ${url}`);
-        response.writeHead(301, { location: `https://elsewhere.example${url}` }).end();
-      },
-      "submit",
-      input,
-    );
-    expect(stderr).toBe(
-      "batchd: URL sends requests on to https://elsewhere.example/v1/files. Name the address there with --url or BATCHD_URL\n",
-    );
-    expect(asked).toEqual(["POST /v1/files"]);
-  });
-
   test.each([200, 500])("an answer without an end is not read to it (%i)", async (status) => {
     let bytes = 0;
     const stderr = await run(

@@ -1,0 +1,74 @@
+/** Commands whose server is behind a proxy that answers in its place. */
+import { existsSync, writeFileSync } from "node:fs";
+import { createServer, type RequestListener } from "node:http";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { runCommand } from "../support/command.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { listening } from "../support/listening.ts";
+import { chatLine } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
+
+const folder = forAllTests(temporaryFolder("batchd-proxied-")).path;
+const input = join(folder, "input.jsonl");
+writeFileSync(input, `${chatLine("a", "Hi")}\n`);
+const page = "<!doctype html><h1>Hello</h1>";
+
+/** Runs a command that ends with 1, and returns what it says. */
+async function run(answer: RequestListener, ...args: readonly string[]) {
+  const url = `http://127.0.0.1:${await listening(createServer(answer))}/v1`;
+  const { code, stdout, stderr } = await runCommand(args, { BATCHD_URL: url });
+  expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
+  return stderr.replace(url, "URL");
+}
+
+test.each([
+  ["POST", "files", ["submit", input]],
+  ["GET", "batches?limit=21", ["list"]],
+])(
+  "a %s that is sent on to another address says so, and does not go there without its key",
+  async (asking, path, command) => {
+    const asked: string[] = [];
+    const answer: RequestListener = ({ method, url }, response) => {
+      asked.push(`${method} ${url}`);
+      response.writeHead(301, { location: `https://elsewhere.example${url}` }).end();
+    };
+    expect(await run(answer, ...command)).toBe(
+      `batchd: URL sends requests on to https://elsewhere.example/v1/${path}. Name the address there with --url or BATCHD_URL\n`,
+    );
+    expect(asked).toEqual([`${asking} /v1/${path}`]);
+  },
+);
+
+const request_counts = { total: 2, completed: 1, failed: 0 };
+test.each([
+  ["a download", "files download file-1", {}],
+  ["a batch that runs", "results batch_1", { status: "in_progress", request_counts, x_batchd: {} }],
+  ["a batch that has ended", "results batch_1", { status: "completed", output_file_id: "file-1" }],
+])("a page is not written in place of the answers of %s", async (_, command, batch) => {
+  const output = join(folder, "page.jsonl");
+  const answer: RequestListener = ({ url }, response) => {
+    const isBatch = url === "/v1/batches/batch_1";
+    const type = isBatch ? "application/json" : "text/html; charset=utf-8";
+    response.writeHead(200, { "content-type": type });
+    response.end(isBatch ? JSON.stringify({ id: "batch_1", ...batch }) : page);
+  };
+  expect(await run(answer, ...command.split(" "), "-o", output)).toMatch(
+    /^batchd: URL answers with text\/html; charset=utf-8 and not with the content of a file\. Is it/,
+  );
+  expect(existsSync(output)).toBe(false);
+});
+
+test("a request that is too large for a proxy before the server says so", async () => {
+  const answer: RequestListener = (request, response) =>
+    request.resume().on("end", () => response.writeHead(413).end(page));
+  expect(await run(answer, "submit", input)).toMatch(
+    /^batchd: 413 .* \(A proxy before the server takes no request of this size\.\)\n$/,
+  );
+});
+
+test("a connection that ends without an answer is told from a server that is away", async () => {
+  expect(await run((_, response) => void response.destroy(), "list")).toMatch(
+    /^batchd: URL closed the connection without an answer \(\w+\)\n$/,
+  );
+});
