@@ -14,6 +14,8 @@ import type { UsageList } from "./usage.ts";
 
 const CREATED_AT = 1_767_225_600;
 const DAY_SECONDS = 86_400;
+/** The year 2100: a reader who sends the example gets a key. */
+const KEY_EXPIRES_AT = 4_102_444_800;
 
 export const FILE_EXAMPLE: FileObject = {
   object: "file",
@@ -37,7 +39,7 @@ export const CREATE_KEY_EXAMPLE: z.input<typeof CreateKey> = {
   name: "nightly",
   project: "search",
   scopes: ["read", "write"],
-  expires_at: CREATED_AT + 90 * DAY_SECONDS,
+  expires_at: KEY_EXPIRES_AT,
 };
 
 export const KEY_EXAMPLE: KeyObject = {
@@ -47,7 +49,7 @@ export const KEY_EXAMPLE: KeyObject = {
   project: "search",
   scopes: ["read", "write"],
   created_at: CREATED_AT,
-  expires_at: CREATED_AT + 90 * DAY_SECONDS,
+  expires_at: KEY_EXPIRES_AT,
   last_used_at: null,
 };
 

@@ -1,5 +1,6 @@
 /** Keys that are made at run time, by HTTP. */
 import { describe, expect, test } from "vitest";
+import { CREATE_KEY_EXAMPLE, CREATED_KEY_EXAMPLE } from "../../src/contract/openapi-examples.ts";
 import { SCOPES, type Scope } from "../../src/contract/scope.ts";
 import { idsOn, startTestApi, type TestApi, type Wire, wireOf } from "../support/test-http.ts";
 
@@ -35,6 +36,12 @@ const revoke = (api: TestApi, id: string) =>
 
 const list = async (api: TestApi, query = "") =>
   wireOf(await api.fetch(`/v1/admin/keys${query}`, { headers: as(ADMIN) }));
+
+test("the example of the documentation makes a key as it stands", async () => {
+  await using api = await startApi();
+  const shown = CREATED_KEY_EXAMPLE.expires_at;
+  expect(await create(api, CREATE_KEY_EXAMPLE)).toMatchObject({ expires_at: shown });
+});
 
 test("a key works from its answer on, in its project and scopes, until it is revoked", async () => {
   await using api = await startApi();
