@@ -1,6 +1,5 @@
 import { sql } from "drizzle-orm";
 import { describe, expect, test } from "vitest";
-import { newDeliveryId } from "../../src/batch/delivery.ts";
 import type { ModelUsage } from "../../src/batch/model-usage.ts";
 import { amountOf } from "../../src/batch/price.ts";
 import { NO_SPENDING } from "../../src/batch/spending.ts";
@@ -9,6 +8,7 @@ import { IdempotencyKeyLost } from "../../src/store/idempotency.ts";
 import type { ChunkLease } from "../../src/store/leases.ts";
 import { connectionOf } from "../../src/store/postgres/connection.ts";
 import { Database } from "../../src/store/postgres/database.ts";
+import { CLAIM, claimOne, dueDelivery, scoped } from "../support/delivery-builders.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { query } from "../support/postgres.ts";
 import {
@@ -84,42 +84,6 @@ function testRepeating(): void {
     expect(await counter.db.read(async (db) => (await db.execute(sql`select 1`)).rowCount)).toBe(1);
   });
 
-  test("deliveries of batches that a replica without deliveries has ended become due, a page at a time", async () => {
-    const { store } = await open();
-    const ids = [];
-    for (let n = 0; n < 2; n++) {
-      const { batch } = await finalizingBatch(store);
-      await finishBatch(store, await claimToFinalize(store));
-      const delivery = {
-        id: newDeliveryId(),
-        location: "share",
-        s3: null,
-        path: null,
-        format: "jsonl" as const,
-        destination: "share",
-        credentials: null,
-        createdAtMs: NOW_MS,
-      };
-      await store.insertDeliveryIfFinal({ project: batch.project, id: batch.id }, delivery);
-      ids.push(delivery.id);
-    }
-    expect(await store.settleOverlookedDeliveries(10)).toBe(0);
-    const { admin } = await postgres!.shared();
-    await admin.query("update batch_deliveries set due_at_ms = null, next_attempt_at_ms = null");
-    const claim = {
-      ...claimBy("runner"),
-      busyDestinations: [],
-      toClientBuckets: true,
-      busyProjects: [],
-    };
-    expect(await store.claimDelivery(claim)).toBeNull();
-    for (const id of ids) {
-      expect(await store.settleOverlookedDeliveries(1)).toBe(1);
-      expect(await store.claimDelivery(claim)).toMatchObject({ delivery: { id } });
-    }
-    expect(await store.settleOverlookedDeliveries(1)).toBe(0);
-  });
-
   test("what the code itself throws rolls back, comes out as it is, and leaves the connection usable", async () => {
     const { store } = await open();
     const { batch } = await insertBatch(store);
@@ -129,6 +93,42 @@ function testRepeating(): void {
     );
     expect(await store.findBatch(again)).toBeNull();
     await expect(store.insertBatch(batch)).rejects.toMatchObject({ code: "STORE_REFUSAL" });
+  });
+}
+
+function testDeliveries(): void {
+  test("deliveries of batches that a replica without deliveries has ended become due, a page at a time", async () => {
+    const { store } = await open();
+    const ids = [];
+    for (let n = 0; n < 2; n++) ids.push((await dueDelivery(store)).delivery.id);
+    expect(await store.settleOverlookedDeliveries(10)).toBe(0);
+    const { admin } = await postgres!.shared();
+    await admin.query("update batch_deliveries set due_at_ms = null, next_attempt_at_ms = null");
+    expect(await store.claimDelivery(CLAIM)).toBeNull();
+    for (const id of ids) {
+      expect(await store.settleOverlookedDeliveries(1)).toBe(1);
+      expect(await store.claimDelivery(CLAIM)).toMatchObject({ delivery: { id } });
+    }
+    expect(await store.settleOverlookedDeliveries(1)).toBe(0);
+  });
+
+  test("a batch is deleted although the end of its delivery commits meanwhile", async () => {
+    const { store } = await open();
+    const { url } = await postgres!.shared();
+    const { batch } = await dueDelivery(store);
+    await claimOne(store);
+    await using admin = await connect(url);
+    await admin.query("begin");
+    await admin.query(
+      `update batch_deliveries set status = 'delivered', address = 's3://b', ended_at_ms = 1,
+         next_attempt_at_ms = null, lease_owner = null, lease_expires_at_ms = null`,
+    );
+    const deleted = store.deleteBatchIfPresent(scoped(batch.id), { withInput: false });
+    await isWaitedFor(admin);
+    await admin.query("commit");
+    expect(await deleted).toBe(true);
+    await store.forgetBatch(batch.id);
+    expect((await admin.query("select from batch_deliveries")).rowCount).toBe(0);
   });
 }
 
@@ -386,6 +386,7 @@ function testWebhookClaims(): void {
 describe.skipIf(postgres === null)("on PostgreSQL", () => {
   describe("webhooks", testWebhookClaims);
   describe("repeating", testRepeating);
+  describe("deliveries", testDeliveries);
   describe("timeouts", testTimeouts);
   describe("intents", testIntents);
   describe("renewals", testRenewals);

@@ -93,10 +93,11 @@ export async function endDeliveries(db: Db, batchId: BatchId, now: SQL): Promise
   await db
     .delete(batchDeliveries)
     .where(and(ofBatch, or(sql`not (${isOpenDelivery})`, hasLeftNothing)));
+  // One that ends meanwhile goes with the rows of the batch.
   const { rowCount } = await db
     .update(batchDeliveries)
     .set({ error: CANCELLED, nextAttemptAtMs: now })
-    .where(ofBatch);
+    .where(and(ofBatch, isOpenDelivery));
   if (rowCount === 0) return;
   for (const nudge of ["delivery_due", "delivery_cancelled"] as const) await sendNudge(db, nudge);
 }
