@@ -28,6 +28,9 @@ export interface ShownFile {
 /** A slow line sends as much in a second. What takes longer is given up, and tried again. */
 const SLOWEST_BYTES_PER_SECOND = 16_000;
 
+/** The tries of a part after the first one, within 30 to 40 s: a server that starts again must not cost all parts before it. */
+const PART_MAX_RETRIES = 8;
+
 const FORGET_WITHIN_MS = 5_000;
 
 const timeoutFor = ({ size }: Blob) =>
@@ -97,7 +100,11 @@ async function uploadInParts(
       const options = { path: input.path, name: "part", field: "data", form, signal };
       const timeout = timeoutFor(part);
       const { id } = await sendFile(part, options, (sent) =>
-        openai.post<{ readonly id: string }>(parts, { ...sent, timeout }),
+        openai.post<{ readonly id: string }>(parts, {
+          ...sent,
+          timeout,
+          maxRetries: PART_MAX_RETRIES,
+        }),
       );
       part_ids.push(id);
       if (canRedraw()) note(`uploaded ${bytes(end)} of ${bytes(content.size)}`);
@@ -136,7 +143,8 @@ interface Completing {
 /** To give a completion up would cost all parts. */
 function complete(uploads: OpenAI["uploads"], { id, part_ids, signal }: Completing) {
   const headers = { "Idempotency-Key": `complete ${id}` };
-  return untilCarriedOut(() => uploads.complete(id, { part_ids }, { signal, headers }));
+  const options = { signal, headers, maxRetries: PART_MAX_RETRIES };
+  return untilCarriedOut(() => uploads.complete(id, { part_ids }, options));
 }
 
 /** A server that died keeps the key for a minute. */

@@ -30,6 +30,25 @@ test("a file that is larger than the server takes is refused by its name and its
   });
 });
 
+test("a server that is away for six tries costs no part of an upload, and not its completion", async () => {
+  const calls: string[] = [];
+  const server = createServer((request, response) => {
+    const call = /[^/]+$/.exec(request.url ?? "")![0];
+    calls.push(call);
+    const sent = calls.filter((each) => each === call).length;
+    const isAway = call === "parts" ? sent > 1 && sent < 8 : call === "complete" && sent < 7;
+    request.resume().on("end", () => {
+      const head = { "content-type": "application/json", "retry-after-ms": "1" };
+      response.writeHead(isAway ? 503 : 200, head);
+      response.end(JSON.stringify({ id: call, file: { id: "made" } }));
+    });
+  });
+  const env = { BATCHD_URL: `http://127.0.0.1:${await listening(server)}/v1` };
+  const up = await runCommand(["files", "upload", large], env);
+  expect(up).toMatchObject({ code: 0, stdout: "made\n", stderr: "" });
+  expect(calls).toEqual(["uploads", ...Array(8).fill("parts"), ...Array(7).fill("complete")]);
+});
+
 test.each(["SIGINT", "SIGTERM"] as const)(
   "an upload that %s ends is taken back, and leaves nothing at the server",
   async (signal) => {
