@@ -217,6 +217,7 @@ async function followChain(chain: readonly Link[], following: Following): Promis
   let last: ShownBatch | null = null;
   for (const { keyed, batch } of chain) {
     if (!flags.json) note(titleOf(keyed, steps));
+    const before = last;
     const hasEnded = isFinal(batch.status);
     last = hasEnded ? batch : await watch(batch.id, session, { json: flags.json === true });
     if (last === null) {
@@ -229,8 +230,10 @@ async function followChain(chain: readonly Link[], following: Following): Promis
     const ended = exitCodeOf(last);
     if (ended === EXIT.someLinesFailed) code = ended;
     else if (ended !== EXIT.done) {
-      if (hasNoSource(last)) sayStepBefore(keyed.number - 1);
-      else
+      if (hasNoSource(last)) {
+        if (hasNothingToDo(keyed, before)) return sayNothingToDo(keyed, flags, code);
+        sayStepBefore(keyed.number - 1);
+      } else
         note(
           `${titleOf(keyed, steps)} has not completed. To do it again: --from-step ${keyed.number}`,
         );
@@ -238,6 +241,8 @@ async function followChain(chain: readonly Link[], following: Following): Promis
     }
   }
   if (refusal !== null) {
+    const refused = steps[chain.length];
+    if (refused && hasNothingToDo(refused, last)) return sayNothingToDo(refused, flags, code);
     complain(session.server.explain(refusal) ?? refusal.message);
     sayStepBefore(chain.length);
     return EXIT.failed;
@@ -249,6 +254,18 @@ async function followChain(chain: readonly Link[], following: Following): Promis
 /** Whether nothing could be made of the batch of the step before. The step itself would fail again. */
 const hasNoSource = ({ errors }: ShownBatch): boolean =>
   errors?.data?.some(({ code }) => code === "source_unusable") ?? false;
+
+/** Whether a step is for the lines that failed in the step before, and none has. */
+const hasNothingToDo = ({ step }: KeyedStep, before: ShownBatch | null): boolean =>
+  step.lines === "failed" && before?.request_counts?.failed === 0;
+
+function sayNothingToDo({ number, step }: KeyedStep, { output }: PipelineFlags, code: number) {
+  const file = output === undefined ? "" : `, and ${output} is not written`;
+  note(
+    printable(`no line of step ${number - 1} has failed: ${step.name} has nothing to do${file}`),
+  );
+  return code;
+}
 
 const sayStepBefore = (number: number) =>
   note(`To do the step before it again: --from-step ${number}`);

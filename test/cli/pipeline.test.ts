@@ -1,6 +1,6 @@
 /** `batchd pipeline run`, and every command of docs/pipelines.md. */
 import { spawn } from "node:child_process";
-import { cpSync, readFileSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
@@ -263,6 +263,29 @@ test("a step that has ended before the next one was made ends the run with its r
   // Steps that are made at once learn it while they run.
   const refusedLater = messages("[[status 400]]{{input.text}}");
   expect(await run(refusedLater, next)).toMatchObject({ code: 4, stderr: stepBefore });
+});
+
+test("a step for lines that failed has nothing to do after one without a failure, and that is no failure", async () => {
+  const chat = (content: string) =>
+    `{ model: m, messages: [{ role: user, content: "${content}" }] }`;
+  const again = `{ name: again, lines: failed, template: ${chat("{{custom_id}}")} }`;
+  const ask = `{ name: ask, template: ${chat("{{input.text}}")} }`;
+  writeFileSync(join(folder, "again.yaml"), `name: again\nsteps: [${ask}, ${again}]\n`);
+  const told =
+    "no line of step 1 has failed: again has nothing to do, and repaired.jsonl is not written";
+  // The batch of the second step is made while the first one runs. One that is made later is refused.
+  writeFileSync(join(folder, "held.jsonl"), '{"text":"Hi"}\n');
+  const run = ["pipeline", "run", "again.yaml", "held.jsonl", "-o", "repaired.jsonl"];
+  upstream.hold();
+  const early = start(run);
+  await expect.poll(() => early.said.stderr).toContain("step 2 of 2, again: ");
+  upstream.release();
+  for (const ended of [early.ended, batchd(...run), batchd(...run, "--from-step", "2")]) {
+    const { code, stderr } = await ended;
+    expect([code, stderr]).toEqual([0, expect.stringContaining(told)]);
+    expect(stderr).not.toContain("To do ");
+  }
+  expect(existsSync(join(folder, "repaired.jsonl"))).toBe(false);
 });
 
 test("a batch of lines of another one says truly why it has none yet, whether that one runs or has ended", async () => {
