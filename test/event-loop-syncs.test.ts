@@ -43,6 +43,26 @@ describe.skipIf(!canTrace("the tests that count syncs"))("where strace is", () =
     expect(traced.count()).toBeLessThan(100);
   });
 
+  test("batches of a deleted project share the syncs of their deletion, and are removed without one", async () => {
+    using folder = temporaryFolder("batchd-syncs-");
+    const dataDir = join(folder.path, "data");
+    await (await startTestService({ dataDir })).close();
+    const db = new Database(join(dataDir, "batchd.sqlite"));
+    const now = Date.now();
+    db.exec(`
+      insert into projects (name, rules, created_at_ms, changed_at_ms, deleted_at_ms) values ('p', '{}', 1, ${now}, ${now});
+      ${numbersUpTo(1_000)} insert into batches (id, project, endpoint, input_file_id, status, created_at_ms, expires_at_ms,
+        failed_at_ms, total_count)
+      select 'batch_' || n, 'p', '/v1/chat/completions', 'file-' || n, 'failed', n, ${now + 3_600_000}, 1, 0 from numbers`);
+    await using traced = startTraced(dataDir);
+    const left = db.prepare("select count(*) from batches").pluck();
+    await expect.poll(() => left.get()).toBe(0);
+    await traced.server.kill("SIGTERM");
+    db.close();
+    expect(traced.count()).toBeGreaterThan(2);
+    expect(traced.count()).toBeLessThan(500);
+  });
+
   test("chunks that a server gives back at its end need no sync each", async () => {
     await using upstream = await startUpstream();
     using folder = temporaryFolder("batchd-syncs-");

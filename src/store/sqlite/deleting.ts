@@ -7,7 +7,7 @@ import type { BatchId, ScopedId, UntrustedId } from "../../batch/batch.ts";
 import type { DeletingStore } from "../deleting.ts";
 import { isBehind } from "../sql/behind.ts";
 import { isDeleted, isListed, isOpenChunk, isOpenDelivery } from "./conditions.ts";
-import { type Db, type Now, write } from "./database.ts";
+import { type Db, type Now, write, writeUnsynced } from "./database.ts";
 import { endDeliveries } from "./deliveries.ts";
 import { batchDeliveries } from "./delivery-schema.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
@@ -79,17 +79,20 @@ export class SqliteDeleting implements DeletingStore {
     batch: ScopedId<"batch">,
     { withInput }: Parameters<DeletingStore["deleteBatchIfPresent"]>[1],
   ): Promise<boolean> {
+    return write(this.#db, () => this.mark(batch, withInput));
+  }
+
+  /** Deletes a batch for clients within the transaction of the caller. Returns false when there is none. */
+  mark(batch: ScopedId<"batch">, withInput: boolean): boolean {
     const nowMs = this.#now();
-    return write(this.#db, () => {
-      this.#parts.stopping.cancel(batch, nowMs);
-      const row = this.#statements.mark.get({ ...batch, nowMs });
-      if (row === undefined) return false;
-      this.#statements.forgetWebhookDeliveries.run({ batchId: row.id });
-      endDeliveries(this.#db, row.id, nowMs);
-      this.#deleteResults(row, nowMs);
-      if (withInput) this.#deleteFile(row, row.inputFileId, nowMs);
-      return true;
-    });
+    this.#parts.stopping.cancel(batch, nowMs);
+    const row = this.#statements.mark.get({ ...batch, nowMs });
+    if (row === undefined) return false;
+    this.#statements.forgetWebhookDeliveries.run({ batchId: row.id });
+    endDeliveries(this.#db, row.id, nowMs);
+    this.#deleteResults(row, nowMs);
+    if (withInput) this.#deleteFile(row, row.inputFileId, nowMs);
+    return true;
   }
 
   async listDeletedBatches(limit: number, after?: BatchId): Promise<BatchId[]> {
@@ -108,7 +111,8 @@ export class SqliteDeleting implements DeletingStore {
     if (this.#statements.findOver.get({ batchId }) === undefined) return;
     await this.#parts.tidying.deleteJournalRows(batchId);
     await nextTurn();
-    write(this.#db, () => {
+    // What a power cut takes back is found again.
+    writeUnsynced(this.#db, () => {
       const row = this.#statements.findOver.get({ batchId });
       if (row === undefined) return;
       this.#deleteResults(row, nowMs);
