@@ -13,7 +13,7 @@ import type { Clock } from "../clock.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
 import { jsonBodyError, PublicError } from "../errors.ts";
 import { read } from "../resources/time-slice.ts";
-import type { Ending, Origin, Tracing } from "../telemetry/tracing.ts";
+import { type Ending, endedByError, type Origin, type Tracing } from "../telemetry/tracing.ts";
 import type { Proxied, ProxyResult, UpstreamRequest } from "../upstream/request.ts";
 import type { Route, Upstreams } from "../upstream/upstream.ts";
 import type { InteractiveSlots } from "./interactive-slots.ts";
@@ -118,7 +118,8 @@ export class Interactive {
     const traceparent = span.traceparent ?? origin.traceparent;
     const deadlineAtMs = clock.nowMs() + WINDOW_MS;
     const request = { ...resolved, deadlineAtMs, traceparent };
-    const result = withoutChallenge(await route.proxy(request, disconnected));
+    const proxied = await endedByError(span, () => route.proxy(request, disconnected));
+    const result = withoutChallenge(proxied);
     if (result.kind !== "proxied")
       span.end({ problem: disconnected.aborted ? CLIENT_DISCONNECTED : result.kind });
     else finished(result.body, (error) => span.end(endingOf(result, { error, disconnected })));

@@ -94,10 +94,15 @@ export async function during<T>(
   work: () => Promise<T>,
   describe: (result: T) => Attributes = () => ({}),
 ): Promise<T> {
+  const result = await endedByError(span, work);
+  span.end({ attributes: describe(result) });
+  return result;
+}
+
+/** Ends the span only when `work` throws, for work that goes on after its result. */
+export async function endedByError<T>(span: Span, work: () => Promise<T>): Promise<T> {
   try {
-    const result = await work();
-    span.end({ attributes: describe(result) });
-    return result;
+    return await work();
   } catch (error) {
     span.end({ problem: error instanceof Error ? error.name : "error" });
     throw error;

@@ -1,6 +1,10 @@
 import { expect, test } from "vitest";
+import { Interactive } from "../../src/api/interactive.ts";
+
+import { systemClock } from "../../src/clock.ts";
+import { UNLIMITED } from "../../src/config/projects.ts";
 import { createLog } from "../../src/telemetry/log.ts";
-import { traceparentFrom } from "../../src/telemetry/tracing.ts";
+import { type Ending, NO_TRACING, traceparentFrom } from "../../src/telemetry/tracing.ts";
 import { LoggingExporter } from "../../src/telemetry/tracing-otlp.ts";
 import { createBatch } from "../support/batches.ts";
 import { derive } from "../support/derived.ts";
@@ -206,6 +210,30 @@ test("a request that passes through is a trace of its own, or part of its client
   }
   expect(attempt.attributes).not.toHaveProperty(["gen_ai.usage.input_tokens"]);
   expect(upstream.seen[0]?.headers["traceparent"]).toBe(`00-${TRACE}-${attempt.spanId}-01`);
+});
+
+test("a request whose route fails ends its span, with the error", async () => {
+  const endings: (Ending | undefined)[] = [];
+  const span = { traceparent: null, end: (ending?: Ending) => void endings.push(ending) };
+  const route = { proxy: () => Promise.reject(new TypeError("a fault")) };
+  const interactive = new Interactive({
+    upstreams: { findRoute: () => route as never },
+    clock: systemClock,
+    tracing: { ...NO_TRACING, start: () => span },
+    defaultModel: () => null,
+    rulesOf: () => UNLIMITED,
+    slots: { take: async () => () => {} },
+  });
+  const request = {
+    project: "default",
+    endpoint: "/v1/chat/completions",
+    body: Buffer.from('{"model":"m","messages":[]}'),
+    deployment: null,
+    origin: { requestId: "req_1", traceparent: null },
+  } as const;
+  const answer = interactive.answer(request, new AbortController().signal);
+  await expect(answer).rejects.toThrow("a fault");
+  expect(endings).toEqual([{ problem: "TypeError" }]);
 });
 
 test("a receiver that refuses disturbs nothing, and the log says so once and briefly", async () => {
