@@ -296,7 +296,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       ...TELEMETRY,
     ],
   },
-  "cli/run.ts": {
+  "cli/run-batch.ts": {
     may: [
       "client/",
       "terminal/",
@@ -304,10 +304,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       "config/",
       "contract/",
       "batch/",
-      "clock.ts",
-      "errors.ts",
       "http/present.ts",
-      ...TELEMETRY,
       "words.ts",
     ],
   },
