@@ -10,7 +10,7 @@ import type { FileId } from "../batch/batch.ts";
 import { isFinal } from "../batch/status.ts";
 import { EXIT, exitCodeOf } from "../client/exit-codes.ts";
 import { CommandFailure } from "../client/failure.ts";
-import { follow } from "../client/follow.ts";
+import { followBatch } from "../client/follow.ts";
 import { digestOf, endpointFor, openInput } from "../client/input.ts";
 import { explained, interruption } from "../client/interruption.ts";
 import { assertNotTooLong, isFileName } from "../client/output.ts";
@@ -136,7 +136,7 @@ async function work(workshop: Workshop, run: Run, signal: AbortSignal) {
   const { json } = run.flags;
   const view = json ? jsonView(sayJson) : openView(systemClock, whyRunWaits(run.flags));
   run.trouble.showAt((problem) => view.showTrouble(problem));
-  const batch = await follow({
+  const batch = await followBatch({
     read: async () => {
       const batch = await own.read();
       if (!(await own.hasAnswered(batch))) await endInVain(batch, run);

@@ -1,6 +1,5 @@
 /** The commands on deliveries, which only batchd has. */
 import { randomUUID } from "node:crypto";
-import { sleep } from "../clock.ts";
 import type { DeliveryObject } from "../contract/delivery.ts";
 import type { ResultFormat } from "../contract/results.ts";
 import { printable } from "../printable.ts";
@@ -8,6 +7,7 @@ import { complain, note, say, sayJson, sayTable } from "../terminal/lines.ts";
 import { date } from "../words.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
+import { follow, type View } from "./follow.ts";
 import { isPassing, LOOK_TIMEOUT_MS } from "./server.ts";
 import type { JsonFlag, Session } from "./session.ts";
 
@@ -18,7 +18,6 @@ export interface DeliverFlags {
   readonly json?: boolean;
 }
 
-const ASK_EVERY_MS = 1_000;
 const WHAT = "deliveries";
 
 export async function deliver(
@@ -34,9 +33,9 @@ export async function deliver(
     server.openai.post<DeliveryObject>(`${batch}/deliveries`, { body, headers }),
   );
   const delivery = wait ? await ended(made, session) : made;
-  if (wait && !hasEnded(delivery)) {
+  if (delivery === null) {
     const seeing = server.command("deliveries", id);
-    note(`\n${printable(`${delivery.id} goes on. To see it: ${seeing}`)}`);
+    note(`\n${printable(`${made.id} goes on. To see it: ${seeing}`)}`);
     return EXIT.interrupted;
   }
   if (json) sayJson(delivery);
@@ -47,30 +46,35 @@ export async function deliver(
   return EXIT.done;
 }
 
-/** Asks until the delivery has ended, also while the server is away, or until Ctrl-C. Returns what is known last. */
-async function ended(
-  delivery: DeliveryObject,
+/** Asks until the delivery has ended, also while the server is away; resolves to null after Ctrl-C. */
+function ended(
+  { id, batch_id: batchId }: DeliveryObject,
   { server, clock, signal }: Session,
-): Promise<DeliveryObject> {
-  let latest = delivery;
-  let trouble = "";
-  const { id, batch_id: batchId } = delivery;
+): Promise<DeliveryObject | null> {
   const path = `/batches/${encodeURIComponent(batchId)}/deliveries/${id}`;
-  while (!hasEnded(latest) && !signal.aborted) {
-    await sleep(clock, ASK_EVERY_MS, signal);
-    if (signal.aborted) break;
-    try {
-      latest = await server.openai.get<DeliveryObject>(path, { timeout: LOOK_TIMEOUT_MS });
-      trouble = "";
-    } catch (error) {
-      if (signal.aborted) break;
-      const problem = isPassing(error) ? server.explain(error) : null;
-      if (problem === null) throw error;
-      if (problem !== trouble) complain(`${problem}; trying again`);
-      trouble = problem;
-    }
-  }
-  return latest;
+  return follow({
+    read: () => server.openai.get<DeliveryObject>(path, { timeout: LOOK_TIMEOUT_MS }),
+    isOver: hasEnded,
+    passing: (error) => (isPassing(error) ? server.explain(error) : null),
+    view: troubleView(),
+    clock,
+    signal,
+  });
+}
+
+/** Shows nothing but what keeps the server from answering, each problem once. */
+function troubleView(): View<unknown> {
+  let latest = "";
+  return {
+    show: () => {
+      latest = "";
+    },
+    showTrouble: (problem) => {
+      if (problem !== latest) complain(`${problem}; trying again`);
+      latest = problem;
+    },
+    close: () => {},
+  };
 }
 
 const hasEnded = ({ status }: DeliveryObject) => status === "delivered" || status === "failed";

@@ -5,7 +5,7 @@ import { printable } from "../printable.ts";
 import { note, sayJson } from "../terminal/lines.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
-import { follow } from "./follow.ts";
+import { followBatch } from "./follow.ts";
 import { usualFormat } from "./options.ts";
 import { assertNotTooLong, assertReadable, assertWritable, errorsPathOf } from "./output.ts";
 import { jsonView, openView } from "./progress.ts";
@@ -96,7 +96,7 @@ export async function watch(
   flags: Partial<WaitFlags>,
 ): Promise<ShownBatch | null> {
   const isJson = flags.json === true;
-  const batch = await follow({
+  const batch = await followBatch({
     // The loop has tries of its own, and shows them.
     read: () => server.batch(id, { signal, maxRetries: 0, timeout: LOOK_TIMEOUT_MS }),
     passing: (error) => (isPassing(error) ? server.explain(error) : null),
