@@ -91,7 +91,7 @@ export class Files {
         projects.assertTakesData(project, startedAtMs);
         const { quotas } = this.#deps.rulesOf(project);
         const isPublished = await withinQuotas(project, () =>
-          store.insertFileIfDeclared(file, receiptFor?.(file), quotas),
+          store.insertFileIfDeclared(file, { receipt: receiptFor?.(file), quotas }),
         );
         if (!isPublished) throw intentRevoked(file.blobKey);
       },

@@ -14,6 +14,12 @@ export interface FileQuery {
   readonly after: UntrustedId<"file"> | null;
 }
 
+/** What the commit of a file, or of an upload, has to keep to and to record. */
+export interface FileTerms {
+  readonly receipt?: Receipt | undefined;
+  readonly quotas?: FileQuotas | undefined;
+}
+
 /** The part of the {@link Store} port for files. */
 export interface FileStore {
   /**
@@ -21,7 +27,7 @@ export interface FileStore {
    * false when the intent of the blob was revoked: the file does not exist, and never will. Rejects with `QuotaExceeded`
    * when the project has no room for it.
    */
-  insertFileIfDeclared(file: StoredFile, receipt?: Receipt, quotas?: FileQuotas): Promise<boolean>;
+  insertFileIfDeclared(file: StoredFile, terms?: FileTerms): Promise<boolean>;
   findFile(file: ScopedId<"file">): Promise<StoredFile | null>;
   /** Lists files that have not expired. Returns null when `after` names no file that the project has, or had a day ago. */
   listFiles(query: FileQuery): Promise<Page<StoredFile> | null>;

@@ -5,8 +5,8 @@
 import type { FileId, PartId, ScopedId, StoredFile, UploadId } from "../batch/batch.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import type { UPLOAD_STATUSES } from "../contract/upload.ts";
-import type { Receipt } from "./idempotency.ts";
-import type { ByteQuota, FileQuotas } from "./quotas.ts";
+import type { FileTerms } from "./files.ts";
+import type { ByteQuota } from "./quotas.ts";
 
 export type UploadStatus = (typeof UPLOAD_STATUSES)[number];
 
@@ -39,18 +39,12 @@ export interface UploadPart {
 /** What became of a part: it is stored, or the upload has as many as it may, or takes none any more. */
 export type PartOutcome = "stored" | "full" | "refused";
 
-/** What the creation or completion of an upload has to keep to, and to record. */
-export interface UploadTerms {
-  readonly receipt?: Receipt | undefined;
-  readonly quotas?: FileQuotas | undefined;
-}
-
 /** The row of an ended upload is kept so long after its time: a client that lost an answer learns what became of it. */
 export const UPLOAD_KEPT_MS = 24 * 60 * 60 * 1000;
 
 export interface UploadStore {
   /** Rejects with `QuotaExceeded` when the project has as many files and pending uploads together as it may have files. */
-  insertUpload(upload: Upload, terms?: UploadTerms): Promise<void>;
+  insertUpload(upload: Upload, terms?: FileTerms): Promise<void>;
   findUpload(upload: ScopedId<"upload">): Promise<Upload | null>;
   /**
    * Returns `full` when the upload has `UPLOAD_MAX_PARTS`, and `refused` when it is not pending, or has expired, or the intent of
@@ -66,7 +60,7 @@ export interface UploadStore {
   completeUploadIfPending(
     upload: ScopedId<"upload">,
     file: StoredFile,
-    terms?: UploadTerms,
+    terms?: FileTerms,
   ): Promise<boolean>;
   /** Moves `pending → cancelled`. */
   cancelUploadIfPending(upload: ScopedId<"upload">): Promise<boolean>;

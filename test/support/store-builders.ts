@@ -264,7 +264,7 @@ export async function insertFile(
   receipt?: Receipt,
 ): Promise<boolean> {
   await declare(store, file);
-  return store.insertFileIfDeclared(file, receipt);
+  return store.insertFileIfDeclared(file, { receipt });
 }
 
 export async function insertPart(store: Store, part: UploadPart): Promise<boolean> {

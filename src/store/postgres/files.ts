@@ -1,8 +1,7 @@
 /** Files: what clients uploaded and what batches ended with. */
 
 import type { FileId, ScopedId, StoredFile, UntrustedId } from "../../batch/batch.ts";
-import type { FileQuery, FileStore } from "../files.ts";
-import type { Receipt } from "../idempotency.ts";
+import type { FileQuery, FileStore, FileTerms } from "../files.ts";
 import { type Page, pageOf } from "../page.ts";
 import { assertRoomForFile, boundsFiles, type FileQuotas, type StoredSums } from "../quotas.ts";
 import { fileFromRow } from "../rows.ts";
@@ -37,7 +36,7 @@ export class PostgresFiles implements FileStore {
     this.#db = db;
   }
 
-  insertFileIfDeclared(file: StoredFile, receipt?: Receipt, quotas?: FileQuotas): Promise<boolean> {
+  insertFileIfDeclared(file: StoredFile, { receipt, quotas }: FileTerms = {}): Promise<boolean> {
     const { project } = file;
     return this.#db.lockingTransaction({ kind: "lists", project }, async (db) => {
       if (!(await consumeIntent(db, file.blobKey))) return false;

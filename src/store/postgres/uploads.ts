@@ -5,6 +5,7 @@
 
 import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import { UPLOAD_MAX_PARTS } from "../../contract/upload.ts";
+import type { FileTerms } from "../files.ts";
 import { assertRoomForBytes, assertRoomForUpload, type ByteQuota } from "../quotas.ts";
 import { partFromRow, uploadFromRow } from "../rows.ts";
 import { isBehind } from "../sql/behind.ts";
@@ -14,7 +15,6 @@ import {
   type Upload,
   type UploadPart,
   type UploadStore,
-  type UploadTerms,
 } from "../uploads.ts";
 import { isPendingUpload, isSelected, isUploadToTidy } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
@@ -41,7 +41,7 @@ export class PostgresUploads implements UploadStore {
     this.#db = db;
   }
 
-  insertUpload(upload: Upload, { receipt, quotas }: UploadTerms = {}): Promise<void> {
+  insertUpload(upload: Upload, { receipt, quotas }: FileTerms = {}): Promise<void> {
     const { project } = upload;
     const isBounded = quotas !== undefined && quotas.files !== null;
     const insert = async (db: Db): Promise<void> => {
@@ -110,7 +110,7 @@ export class PostgresUploads implements UploadStore {
   completeUploadIfPending(
     upload: ScopedId<"upload">,
     file: StoredFile,
-    { receipt, quotas }: UploadTerms = {},
+    { receipt, quotas }: FileTerms = {},
   ): Promise<boolean> {
     const now = this.#db.now();
     const { project } = upload;

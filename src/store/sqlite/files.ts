@@ -2,8 +2,7 @@
 
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { FileId, ScopedId, StoredFile, UntrustedId } from "../../batch/batch.ts";
-import type { FileQuery, FileStore } from "../files.ts";
-import type { Receipt } from "../idempotency.ts";
+import type { FileQuery, FileStore, FileTerms } from "../files.ts";
 import { type Page, pageOf } from "../page.ts";
 import { assertRoomForFile, boundsFiles, type FileQuotas, type StoredSums } from "../quotas.ts";
 import { fileFromRow } from "../rows.ts";
@@ -101,8 +100,7 @@ export class SqliteFiles implements FileStore {
 
   async insertFileIfDeclared(
     file: StoredFile,
-    receipt?: Receipt,
-    quotas?: FileQuotas,
+    { receipt, quotas }: FileTerms = {},
   ): Promise<boolean> {
     return write(this.#db, () => {
       if (!this.#intents.consume(file.blobKey)) return false;

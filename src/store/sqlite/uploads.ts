@@ -6,6 +6,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { ScopedId, StoredFile, UploadId } from "../../batch/batch.ts";
 import { UPLOAD_MAX_PARTS } from "../../contract/upload.ts";
+import type { FileTerms } from "../files.ts";
 import { assertRoomForBytes, assertRoomForUpload, type ByteQuota } from "../quotas.ts";
 import { partFromRow, uploadFromRow } from "../rows.ts";
 import { isBehind } from "../sql/behind.ts";
@@ -15,7 +16,6 @@ import {
   type Upload,
   type UploadPart,
   type UploadStore,
-  type UploadTerms,
 } from "../uploads.ts";
 import { isPendingUpload, isUploadToTidy } from "./conditions.ts";
 import { type Db, type Now, write } from "./database.ts";
@@ -46,7 +46,7 @@ export class SqliteUploads implements UploadStore {
     this.#intents = intents;
   }
 
-  async insertUpload(upload: Upload, { receipt, quotas }: UploadTerms = {}): Promise<void> {
+  async insertUpload(upload: Upload, { receipt, quotas }: FileTerms = {}): Promise<void> {
     const { project } = upload;
     write(this.#db, () => {
       if (quotas !== undefined && quotas.files !== null) {
@@ -111,7 +111,7 @@ export class SqliteUploads implements UploadStore {
   async completeUploadIfPending(
     upload: ScopedId<"upload">,
     file: StoredFile,
-    { receipt, quotas }: UploadTerms = {},
+    { receipt, quotas }: FileTerms = {},
   ): Promise<boolean> {
     const nowMs = this.#now();
     return write(this.#db, () => {
