@@ -40,6 +40,13 @@ function afterLong(ms: number, fn: () => void): Cancel {
   return () => cancel();
 }
 
+/** Returns a clock with other dates, and the elapsed time of this one. */
+export const clockWithDates = (clock: Clock, nowMs: () => number): Clock => ({
+  nowMs,
+  elapsedMs: () => clock.elapsedMs(),
+  after: (ms, fn) => clock.after(ms, fn),
+});
+
 /** Returns the number of the turn of the event loop, which no clock of a test decides. */
 export const turnNumber = (): number => performance.nodeTiming.uvMetricsInfo.loopCount;
 

@@ -3,7 +3,7 @@
  * whether the housekeeping is its duty, and what time it is in the store. All of it is some seconds old, so it must
  * never decide alone whether something may be written.
  */
-import type { Clock } from "../clock.ts";
+import { type Clock, clockWithDates } from "../clock.ts";
 import type { RenewedReplica } from "../store/replicas.ts";
 import { decodeReport, type ReplicaReport, type WebhookName } from "./replica-report.ts";
 
@@ -37,11 +37,7 @@ export class Fleet {
   constructor(clock: Clock, { isStoreHere = false } = {}) {
     this.#clock = clock;
     this.#isStoreHere = isStoreHere;
-    this.storeClock = {
-      nowMs: () => this.nowMs,
-      elapsedMs: () => clock.elapsedMs(),
-      after: (ms, fn) => clock.after(ms, fn),
-    };
+    this.storeClock = clockWithDates(clock, () => this.nowMs);
   }
 
   /** The other replicas whose reports are known. */

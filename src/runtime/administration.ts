@@ -7,7 +7,7 @@ import { resolve } from "node:path";
 import { Keys } from "../api/keys.ts";
 import type { Projects } from "../api/projects.ts";
 import { BlobIntents } from "../blobs/blob-intents.ts";
-import type { Clock } from "../clock.ts";
+import { type Clock, clockWithDates } from "../clock.ts";
 import { Closers } from "../closers.ts";
 import type { Config } from "../config/schema.ts";
 import { purgeOnce } from "../engine/purging.ts";
@@ -55,11 +55,7 @@ export async function administer(
     // A key ends by the clock of the store, and this machine may be any. A database that is away fails the command itself.
     const dateMs = await store.readDateMs().catch(() => clock.nowMs());
     const aheadMs = dateMs - clock.nowMs();
-    const storeClock: Clock = {
-      nowMs: () => clock.nowMs() + aheadMs,
-      elapsedMs: () => clock.elapsedMs(),
-      after: (ms, fn) => clock.after(ms, fn),
-    };
+    const storeClock = clockWithDates(clock, () => clock.nowMs() + aheadMs);
     // The output of a command says what it did. Servers find out by themselves.
     const log = createLog("silent");
     const keys = new Keys({ store, clock: storeClock, log, onChanged: async () => {} });
