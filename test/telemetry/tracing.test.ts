@@ -1,6 +1,5 @@
 import { expect, test } from "vitest";
 import { Interactive } from "../../src/api/interactive.ts";
-
 import { systemClock } from "../../src/clock.ts";
 import { UNLIMITED } from "../../src/config/projects.ts";
 import { createLog } from "../../src/telemetry/log.ts";
