@@ -90,7 +90,6 @@ export const LOG_EVENTS = {
     "batch.failed": "The input of a batch was refused.",
     "batch.paused":
       "No new lines of a batch go out: a client asked for it, or `reason` names a budget or a quota.",
-    "batch.reopened": "Lines of a batch whose answers cannot be read any more are sent again.",
     "batch.updated": "A client changed the budget, the priority or the metadata of a batch.",
     "batch.resumed": "The lines of a paused batch may go out again.",
     "input.derived": "The input of a batch was made of lines of another one.",

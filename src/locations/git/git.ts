@@ -93,7 +93,7 @@ export class GitLocation implements Location {
     try {
       await using folder = await this.#deps.folders.make();
       for (let race = 1; ; race++) {
-        const delivered = await this.#attempt(parcel, `${folder.path}`, signal);
+        const delivered = await this.#attempt(parcel, folder.path, signal);
         if (delivered !== null) return delivered;
         if (race === MAX_RACES) {
           throw new LocationError("unavailable", `the branches of ${this.name} keep changing`);
