@@ -15,7 +15,7 @@ import { digestOf, endpointFor, openInput } from "../client/input.ts";
 import { explained, interruption } from "../client/interruption.ts";
 import { assertNotTooLong, isFileName } from "../client/output.ts";
 import { jsonView, openView } from "../client/progress.ts";
-import { writeBoth, writeRows } from "../client/results.ts";
+import { resultFileIdOf, writeBoth, writeRows } from "../client/results.ts";
 import { type ShownBatch, whyItWaits } from "../client/shown-batch.ts";
 import { assertWaitFlags, sayEnd } from "../client/wait.ts";
 import { systemClock } from "../clock.ts";
@@ -174,8 +174,7 @@ async function writeResults({ files }: Workshop, batch: ShownBatch, run: Run): P
   const ofPipe = { path: errorsFileFor(flags, sha256) };
   const errors = { exist: Boolean(batch.error_file_id), ofPipe };
   await writeBoth(output, errors, async (kind, to) => {
-    const id = kind === "output" ? batch.output_file_id : batch.error_file_id;
-    await writeRows(await contentOf(files, id ?? null), format, to);
+    await writeRows(await contentOf(files, resultFileIdOf(batch, kind)), format, to);
   });
 }
 

@@ -1,6 +1,7 @@
 /** The commands on batches that a server has. */
 import { once } from "node:events";
 import { createInterface } from "node:readline/promises";
+import type { ResultKind } from "../batch/finished-line.ts";
 import { isFinal } from "../batch/status.ts";
 import type { ResultFormat } from "../contract/results.ts";
 import { printable } from "../printable.ts";
@@ -10,7 +11,7 @@ import { pageSizeFor, sayOlder } from "./cut-list.ts";
 import { EXIT, exitCodeOf } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { assertReadable, assertWritable, isFileName } from "./output.ts";
-import { type ResultKind, writeResults } from "./results.ts";
+import { resultFileIdOf, writeResults } from "./results.ts";
 import type { JsonFlag, Session } from "./session.ts";
 import { progressOf, type ShownBatch, sayBatch } from "./shown-batch.ts";
 import { hasResults, sayWhatFailed, watch } from "./wait.ts";
@@ -124,7 +125,7 @@ export async function batchResults(
       `${batch.id} failed, so it has no results: ${server.command("show", batch.id)} lists the faults of its input`,
     );
   }
-  const kind = errors ? "errors" : "output";
+  const kind = errors ? "error" : "output";
   await assertRows(batch, kind, output);
   await writeResults(server, batch, { ...session, format, kind, to: output });
   const missing = missingLines(batch);
@@ -140,12 +141,13 @@ export async function batchResults(
 
 /** Refuses to replace a file by nothing: a script would take it for results. A pipe and standard output get none. */
 async function assertRows(batch: ShownBatch, kind: ResultKind, output: string | undefined) {
-  const { status, output_file_id: answers, error_file_id: failures } = batch;
+  const { status } = batch;
   const { completed = 0, failed = 0 } = batch.request_counts ?? {};
-  const [file, count] = kind === "errors" ? [failures, failed] : [answers, completed];
-  const areThere = isFinal(status) ? Boolean(file) : count > 0;
+  const areThere = isFinal(status)
+    ? Boolean(resultFileIdOf(batch, kind))
+    : (kind === "error" ? failed : completed) > 0;
   if (areThere || output === undefined || !(await isFileName(output))) return;
-  const none = kind === "errors" ? "has failed" : "has an answer";
+  const none = kind === "error" ? "has failed" : "has an answer";
   const soFar = isFinal(status) ? "" : " so far";
   throw new CommandFailure(`no line of ${batch.id} ${none}${soFar}, so ${output} is not written`);
 }

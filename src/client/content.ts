@@ -9,7 +9,7 @@ import { cannotRead } from "./failure.ts";
 
 const PIECE_BYTES = 256 * 1024;
 
-export async function* contentOf(path: string): AsyncGenerator<Buffer> {
+export async function* unpackedContent(path: string): AsyncGenerator<Buffer> {
   const { content, packing } = await peekAtPacking(fileContent(path));
   try {
     yield* packing === null ? content : unpacked(content, packing, Number.POSITIVE_INFINITY);

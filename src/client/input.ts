@@ -12,7 +12,7 @@ import { parseLine, textOf } from "../batch/line.ts";
 import { BATCH_ENDPOINTS, type BatchEndpoint } from "../contract/batch.ts";
 import { note } from "../terminal/lines.ts";
 import { shellPath } from "../words.ts";
-import { contentOf, fileContent, linesIn } from "./content.ts";
+import { fileContent, linesIn, unpackedContent } from "./content.ts";
 import { CommandFailure, cannotRead } from "./failure.ts";
 
 export interface InputFile extends AsyncDisposable {
@@ -91,7 +91,7 @@ const FIRST_LINE_MAX_BYTES = 16 * 1024 * 1024;
 
 /** Returns the endpoint that the first line asks for; null if it names none that a batch may have. */
 export async function endpointOf(path: string): Promise<BatchEndpoint | null> {
-  const lines = linesIn(contentOf(path), FIRST_LINE_MAX_BYTES);
+  const lines = linesIn(unpackedContent(path), FIRST_LINE_MAX_BYTES);
   for await (const { bytes } of lines) return endpointIn(bytes);
   return null;
 }

@@ -2,7 +2,7 @@
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import { loadConfig } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
-import { contentOf } from "./content.ts";
+import { unpackedContent } from "./content.ts";
 import { CommandFailure } from "./failure.ts";
 import { explained, interruption } from "./interruption.ts";
 
@@ -36,7 +36,7 @@ export async function readLines(
   { onLine, onPiece, signal }: Reading,
 ): Promise<void> {
   const splitter = new LineSplitter(maxLineBytes, { start: 0, firstLine: 1 });
-  for await (const piece of contentOf(path)) {
+  for await (const piece of unpackedContent(path)) {
     signal.throwIfAborted();
     onPiece?.(piece);
     for (const line of splitter.push(piece)) onLine(line);

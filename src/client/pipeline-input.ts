@@ -10,7 +10,7 @@ import type { SplitLine } from "../batch/split.ts";
 import { escapeJson, fillTemplate, parseTemplate, type Template } from "../batch/template.ts";
 import type { PipelineStep } from "../config/pipeline.ts";
 import { isJsonObject } from "../contract/json-object.ts";
-import { contentOf, linesIn } from "./content.ts";
+import { linesIn, unpackedContent } from "./content.ts";
 import { CommandFailure } from "./failure.ts";
 import { type InputFile, keepInput } from "./input.ts";
 
@@ -27,7 +27,7 @@ export async function firstInput(
   const template = parseTemplate(step.template);
   if (typeof template === "string") throw new CommandFailure(template);
   return keepInput(
-    linesOf(linesIn(contentOf(data.path), MAX_LINE_BYTES), template, step.endpoint),
+    linesOf(linesIn(unpackedContent(data.path), MAX_LINE_BYTES), template, step.endpoint),
     data.name,
     signal,
   );

@@ -2,6 +2,7 @@
 import { rm } from "node:fs/promises";
 import { Readable } from "node:stream";
 import type { ReadableStream } from "node:stream/web";
+import type { ResultKind } from "../batch/finished-line.ts";
 import { isFinal } from "../batch/status.ts";
 import type { Clock } from "../clock.ts";
 import type { ResultFormat, TableFormat } from "../contract/results.ts";
@@ -21,7 +22,12 @@ export interface Writing {
   readonly signal: AbortSignal;
 }
 
-export type ResultKind = "output" | "errors";
+/** The last part of the address of the rows so far. */
+const PATHS: Readonly<Record<ResultKind, string>> = { output: "output", error: "errors" };
+
+/** Returns the id of a result file; null for one that is not there. */
+export const resultFileIdOf = (batch: ShownBatch, kind: ResultKind): string | null =>
+  (kind === "output" ? batch.output_file_id : batch.error_file_id) ?? null;
 
 /** Writes one kind of results to the file, or to standard output. */
 export async function writeResults(
@@ -67,13 +73,13 @@ function finishedRows(
   batch: ShownBatch,
   { kind, ...options }: Writing & { readonly kind: ResultKind },
 ): Readable {
-  const fileId = kind === "output" ? batch.output_file_id : batch.error_file_id;
+  const fileId = resultFileIdOf(batch, kind);
   return fileId ? contentOf(server, fileId, options) : Readable.from([]);
 }
 
 async function rowsSoFar(server: Server, batch: ShownBatch, kind: ResultKind): Promise<Readable> {
   const response = await server.extension("results of a batch that still runs", batch.id, (path) =>
-    server.openai.get(`${path}/${kind}`).asResponse(),
+    server.openai.get(`${path}/${PATHS[kind]}`).asResponse(),
   );
   assertContent(response.headers);
   const paused = batch.x_batchd?.paused;
@@ -105,7 +111,7 @@ export async function writeBoth(
     return;
   }
   // The file of an earlier run would be taken for errors of this one.
-  if (errors.exist) await write("errors", forErrors.path);
+  if (errors.exist) await write("error", forErrors.path);
   else await rm(forErrors.path, { force: true });
   const places = [
     ...(isFile ? [`answers are in ${to}`] : []),
