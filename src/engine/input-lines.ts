@@ -19,7 +19,8 @@ import { firstWithBody } from "./repeated-lines.ts";
 /** The fixed cost of a line besides its bytes, however short it is. */
 const LINE_COST_BYTES = 256;
 
-interface Reading {
+/** The lines of one input, and what reads them. */
+interface InputLines {
   readonly input: StoredFile;
   readonly project: string;
   readonly maxLineBytes: number;
@@ -37,12 +38,12 @@ interface Reading {
  */
 export async function sampledLines(
   { sample, deduplicated }: Pick<Batch, "sample" | "deduplicated">,
-  read: Reading,
+  lines: InputLines,
 ): Promise<((place: number) => boolean) | null> {
   if (sample === null) return null;
-  const lines = new BodyCount(deduplicated === null ? null : new EqualBodies());
-  await readLines(read, (line) => lines.add(line));
-  return lines.total > sample ? spreadOver(lines.total, sample) : null;
+  const count = new BodyCount(deduplicated === null ? null : new EqualBodies());
+  await readLines(lines, (line) => count.add(line));
+  return count.total > sample ? spreadOver(count.total, sample) : null;
 }
 
 /**
@@ -79,12 +80,12 @@ class BodyCount {
 /** Gives the lines of a merged batch the numbers that they have in its source. */
 export async function readNumbered(
   batch: Batch,
-  read: Reading,
+  lines: InputLines,
   reading: InputReading,
 ): Promise<boolean> {
-  const numbers = numbersInSource(batch, read.deps);
+  const numbers = numbersInSource(batch, lines.deps);
   try {
-    return await readLines(read, async (line) => {
+    return await readLines(lines, async (line) => {
       const next = await numbers.next();
       if (next.done === true) throw new Error("the source has fewer lines than were taken from it");
       await reading.add(line, next.value - line.number);
@@ -96,7 +97,7 @@ export async function readNumbered(
 
 /** Gives every line to `add`, in order. Resolves to whether all were read: false when `stop` ended it. */
 export async function readLines(
-  { input, project, maxLineBytes, stop, deps: { blobs, memory } }: Reading,
+  { input, project, maxLineBytes, stop, deps: { blobs, memory } }: InputLines,
   add: (line: SplitLine) => Promise<void> | null,
 ): Promise<boolean> {
   const splitter = new LineSplitter(maxLineBytes, { start: 0, firstLine: 1 });

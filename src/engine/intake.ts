@@ -164,7 +164,7 @@ async function judge(
   const models = await servedModels({ ...deps, rules: deps.rulesOf(batch.project), isAwaited });
   const unusable = inputFault(batch, input, limits) ?? defaultModelFault(batch, models);
   if (unusable !== null || input === null) return unusable;
-  const read = {
+  const lines = {
     input,
     project: batch.project,
     stop,
@@ -172,13 +172,13 @@ async function judge(
     deps: { ...deps, blobs: doubted(deps.blobs, failureCount) },
   };
   try {
-    const isSampled = await sampledLines(batch, read);
+    const isSampled = await sampledLines(batch, lines);
     const known = { limits, models, isSampled, prices: deps.prices(), input };
     const rules = { ...known, defaultModel: deps.defaultModel() };
     const reading = new InputReading(batch, rules);
     const isRead = batch.source?.merge
-      ? await readNumbered(batch, read, reading)
-      : await readLines(read, (line) => reading.add(line));
+      ? await readNumbered(batch, lines, reading)
+      : await readLines(lines, (line) => reading.add(line));
     return isRead ? reading.verdict() : null;
   } catch (error) {
     if (!isLost(error)) throw error;
