@@ -43,6 +43,7 @@ import { addProjectCommands } from "./projects.ts";
 import type { RunFlags } from "./run-config.ts";
 import { serve } from "./serve.ts";
 import { leaveSilentShares } from "./stop.ts";
+import { systemFailure } from "./system-failure.ts";
 
 /** The time that a log has at the end of a server to be read: what reads it may have stopped for good. */
 const LOG_READ_WITHIN_MS = 2_000;
@@ -168,16 +169,6 @@ async function administerWith(
   if (!loaded.ok) return complainAbout(loaded.problems);
   const ended = await administer(loaded.config, { clock: systemClock, ...needs }, act);
   return typeof ended === "number" ? ended : fail(ended.problem);
-}
-
-/** Returns a sentence for an error of the system or a library; null for any other error. */
-function systemFailure(error: unknown): string | null {
-  if (!(error instanceof Error)) return null;
-  const { code, message, cause } = error as NodeJS.ErrnoException;
-  if (typeof code !== "string") return systemFailure(cause);
-  // Only the database says what is missing, such as a right.
-  const because = code === "STORE_UNAVAILABLE" && cause instanceof Error ? cause.message : "";
-  return because === "" ? message : `${message}: ${because}`;
 }
 
 const withOptions = (command: Command, overrides = Object.values(OVERRIDES)) =>

@@ -31,6 +31,7 @@ import { type AskedRun, RunBatch } from "./run-batch.ts";
 import { configFor, defaultDataDir, errorsFileFor, type RunFlags } from "./run-config.ts";
 import { InVain } from "./run-in-vain.ts";
 import { RunTrouble } from "./run-trouble.ts";
+import { storageTrouble } from "./system-failure.ts";
 
 /** Resolves to the exit code. */
 export function run(file: string, flags: RunFlags): Promise<number> {
@@ -157,14 +158,6 @@ async function work(workshop: Workshop, run: Run, signal: AbortSignal) {
   await writeResults(workshop, batch, run);
   await own.rememberWritten();
   return batch;
-}
-
-/** Returns what a disk says that is full or fails, for which the engine waits, too; null for any other error. */
-function storageTrouble(error: unknown): string | null {
-  if (!(error instanceof Error)) return null;
-  const { code, message, cause } = error as NodeJS.ErrnoException;
-  if (code !== "STORE_UNAVAILABLE") return null;
-  return cause instanceof Error ? `${message}: ${cause.message}` : message;
 }
 
 async function writeResults({ files }: Workshop, batch: ShownBatch, run: Run): Promise<void> {
