@@ -1,4 +1,5 @@
 /** A server that runs takes other upstreams, in a process of its own. */
+import { execFileSync } from "node:child_process";
 import { mkdtemp, rename, rm, watch, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -112,6 +113,19 @@ test("a file that is emptied takes neither the keys nor the upstreams away", asy
   await server.loggedLike(
     /"problems":\["the configuration file has no settings any more.*"config.refused"/,
   );
+
+  expect((await fetch(`${url}/v1/files`)).status).toBe(401);
+});
+
+test("a file that becomes a pipe holds up no request, and is not read again", async () => {
+  await keyed("sk-old");
+  await using server = start();
+  const url = await server.listening();
+
+  execFileSync("mkfifo", [`${path}.tmp`]);
+  await rename(`${path}.tmp`, path);
+  server.signal("SIGHUP");
+  await server.loggedLike(/is no file, and is not read again: restart.*"config.refused"/);
 
   expect((await fetch(`${url}/v1/files`)).status).toBe(401);
 });

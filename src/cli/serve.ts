@@ -6,7 +6,7 @@ import { resolve } from "node:path";
 import { setFlagsFromString } from "node:v8";
 import { runInNewContext } from "node:vm";
 import { systemClock } from "../clock.ts";
-import { configFile, loadConfig } from "../config/config.ts";
+import { configFile, loadConfig, loadConfigAgain } from "../config/config.ts";
 import { ConfigWatcher } from "../config/config-watcher.ts";
 import type { Overrides } from "../config/overrides.ts";
 import { reloading } from "../config/reload.ts";
@@ -69,7 +69,7 @@ export async function serve(flags: Overrides, role: Role): Promise<number> {
   };
   const take = reloading({ config, apply, log, metrics });
   const reload = async () => {
-    const next = await lookAtFolders(loadConfig(flags), systemClock);
+    const next = await lookAtFolders(loadConfigAgain(flags), systemClock);
     take(next.loaded, next.warnings);
   };
   const watched = watch.run(reload, { ...deps, drain: drain.signal });

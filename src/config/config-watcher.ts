@@ -71,11 +71,13 @@ export class ConfigWatcher {
     return true;
   }
 
-  /** Returns equal texts for the same file with the same bytes. Links are followed. */
+  /** Returns equal texts for the same file with the same bytes. Links are followed. A pipe changes when it is read. */
   async #read(): Promise<string> {
     if (this.#path === null) return MISSING;
     try {
-      const { dev, ino, size, mtimeNs, ctimeNs } = await stat(this.#path, { bigint: true });
+      const found = await stat(this.#path, { bigint: true });
+      if (!found.isFile()) return MISSING;
+      const { dev, ino, size, mtimeNs, ctimeNs } = found;
       return [dev, ino, size, mtimeNs, ctimeNs].join(":");
     } catch {
       return MISSING;

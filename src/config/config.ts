@@ -4,7 +4,7 @@
  * problem. No other module reads the environment.
  */
 import { createHash } from "node:crypto";
-import { accessSync, constants } from "node:fs";
+import { accessSync, constants, statSync } from "node:fs";
 import { delimiter, join, resolve } from "node:path";
 import { isJsonObject } from "../contract/json-object.ts";
 import { certificateProblems } from "./certificates.ts";
@@ -30,6 +30,17 @@ const SHORTHAND_UPSTREAM_NAME = "upstream";
 export function loadConfig(flags: Overrides, env: Environment = process.env): ConfigResult {
   const overrides: Overrides = { ...overridesFrom(env), ...flags };
   return load(overrides.config, env, (file, problems) => merge(file, overrides, problems));
+}
+
+/**
+ * Loads the configuration of a running server again. A pipe was read to its end, and would hold up the whole process until it
+ * is written again.
+ */
+export function loadConfigAgain(flags: Overrides, env: Environment = process.env): ConfigResult {
+  const { config: path } = { ...overridesFrom(env), ...flags };
+  const found = path === undefined ? undefined : statSync(path, { throwIfNoEntry: false });
+  if (found === undefined || found.isFile()) return loadConfig(flags, env);
+  return { ok: false, problems: [`${path} is no file, and is not read again: restart the server`] };
 }
 
 /** Reads a file, or nothing, and puts `values` in the place of what it says. The environment overrides nothing. */
