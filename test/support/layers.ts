@@ -297,16 +297,8 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     ],
   },
   "cli/run-batch.ts": {
-    may: [
-      "client/",
-      "terminal/",
-      "runtime/runtime.ts",
-      "config/",
-      "contract/",
-      "batch/",
-      "http/present.ts",
-      "words.ts",
-    ],
+    may: ["client/", "terminal/", "config/", "contract/", "http/present.ts", "words.ts"],
+    mayKnow: ["batch/", "runtime/runtime.ts"],
   },
   "cli/administration-output.ts": {
     may: ["terminal/", "contract/", "errors.ts", "words.ts"],
