@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { loadConfig, parseConfig } from "../src/config/config.ts";
-import { ROLES } from "../src/runtime/work.ts";
+import { ROLES } from "../src/config/role.ts";
 import { METRICS } from "../src/telemetry/metric-table.ts";
 import { Metrics } from "../src/telemetry/metrics.ts";
 import { forAllTests } from "./support/for-all-tests.ts";

@@ -18,6 +18,7 @@ import { sleep, systemClock } from "../clock.ts";
 import { loadConfig } from "../config/config.ts";
 import { OVERRIDES, type Overrides } from "../config/overrides.ts";
 import { redactConfig } from "../config/redact-config.ts";
+import { ROLES, type Role } from "../config/role.ts";
 import type { Config } from "../config/schema.ts";
 import { configSecrets } from "../config/secrets.ts";
 import { loadTarget, type TargetFlags } from "../config/target.ts";
@@ -27,7 +28,6 @@ import { Redactor } from "../redactor.ts";
 import { type AdministerOptions, administer } from "../runtime/administration.ts";
 import { lookAtFolders } from "../runtime/location-folders.ts";
 import { checkUpstreams, migrate } from "../runtime/runtime.ts";
-import { ROLES, type Role } from "../runtime/work.ts";
 import { createLog } from "../telemetry/log.ts";
 import { Metrics } from "../telemetry/metrics.ts";
 import { sayJson } from "../terminal/lines.ts";
@@ -224,7 +224,7 @@ const printableConfig = (config: Config): string =>
 async function warningsOf(config: Config, known: readonly string[]): Promise<string[]> {
   const surroundings = { clock: systemClock, log: createLog("silent"), metrics: new Metrics() };
   const found = await checkUpstreams({ config, ...surroundings });
-  return [...configWarnings(config), ...known, ...found];
+  return [...configWarnings(config, "all"), ...known, ...found];
 }
 
 async function moveTo({ config, dataDir, ...target }: MoveFlags): Promise<number> {

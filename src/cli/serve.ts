@@ -10,13 +10,13 @@ import { configFile, loadConfig, loadConfigAgain } from "../config/config.ts";
 import { ConfigWatcher } from "../config/config-watcher.ts";
 import type { Overrides } from "../config/overrides.ts";
 import { reloading } from "../config/reload.ts";
+import type { Role } from "../config/role.ts";
 import type { Config } from "../config/schema.ts";
 import { configSecrets } from "../config/secrets.ts";
 import { configWarnings } from "../config/warnings.ts";
 import { Redactor } from "../redactor.ts";
 import { lookAtFolders } from "../runtime/location-folders.ts";
 import { type Runtime, startRuntime } from "../runtime/runtime.ts";
-import type { Role } from "../runtime/work.ts";
 import { createRedactedLog, type Log } from "../telemetry/log.ts";
 import { Metrics } from "../telemetry/metrics.ts";
 import { complainAbout, complainInLines, FAILED, fail, sayLines } from "../terminal/output.ts";
@@ -67,7 +67,7 @@ export async function serve(flags: Overrides, role: Role): Promise<number> {
     runtime.reconfigure(next);
     void warnOfUpstreams(runtime, log);
   };
-  const take = reloading({ config, apply, log, metrics });
+  const take = reloading({ config, role, apply, log, metrics });
   const reload = async () => {
     const next = await lookAtFolders(loadConfigAgain(flags), systemClock);
     take(next.loaded, next.warnings);

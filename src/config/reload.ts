@@ -11,6 +11,7 @@ import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import { changesBetween, withLiveParts } from "./changes.ts";
 import type { ConfigResult } from "./config.ts";
+import type { Role } from "./role.ts";
 import type { Config } from "./schema.ts";
 import { configWarnings } from "./warnings.ts";
 
@@ -22,6 +23,7 @@ const OPENED =
 export interface ReloadOptions {
   /** The configuration with which the server was started. */
   readonly config: Config;
+  readonly role: Role;
   /** Makes a configuration take effect. */
   readonly apply: (config: Config) => void;
   readonly log: Log;
@@ -35,7 +37,7 @@ export interface ReloadOptions {
 export function reloading(
   options: ReloadOptions,
 ): (next: ConfigResult, warnings?: readonly string[]) => void {
-  const { config, apply, log, metrics } = options;
+  const { config, role, apply, log, metrics } = options;
   let running = config;
   const unlessCutOff = (loaded: ConfigResult): ConfigResult => {
     if (!loaded.ok) return loaded;
@@ -56,7 +58,7 @@ export function reloading(
     running = withLiveParts(running, loaded.config);
     apply(running);
     log.info({ upstreams, keys }, "config.reloaded");
-    for (const warning of [...configWarnings(running), ...warnings])
+    for (const warning of [...configWarnings(running, role), ...warnings])
       log.warn({ warning }, "config.warning");
     if (needRestart.length > 0) log.warn({ keys: needRestart }, "config.restart_needed");
   };

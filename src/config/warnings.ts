@@ -4,11 +4,12 @@
  */
 import { resolve } from "node:path";
 import { isLoopback } from "./loopback.ts";
+import type { Role } from "./role.ts";
 import type { Config } from "./schema.ts";
 import { isServed, type UpstreamConfig } from "./upstreams.ts";
 
 /** A process with the role `api` needs no upstream to create batches. */
-export function configWarnings(config: Config, role: "all" | "api" | "worker" = "all"): string[] {
+export function configWarnings(config: Config, role: Role): string[] {
   const warnings: string[] = [];
   const { host } = config.server;
   if (config.auth === undefined && !isLoopback(host)) {

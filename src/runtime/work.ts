@@ -10,6 +10,7 @@ import type { Clock } from "../clock.ts";
 import type { Closers } from "../closers.ts";
 import { fileLimits } from "../config/file-limits.ts";
 import { priceRules } from "../config/prices.ts";
+import type { Role } from "../config/role.ts";
 import type { Config } from "../config/schema.ts";
 import { CapacitySharing } from "../engine/capacity-sharing.ts";
 import { Engine, type EngineOptions } from "../engine/engine.ts";
@@ -38,10 +39,6 @@ import {
 import { isShared, pollEveryMs } from "./storage/databases.ts";
 import { openStorage } from "./storage/storage.ts";
 import { appDeps, openAccess } from "./use-cases.ts";
-
-/** Says what a process does: it serves the API (`api`), runs batches (`worker`), or does both. */
-export const ROLES = ["all", "api", "worker"] as const;
-export type Role = (typeof ROLES)[number];
 
 export interface RuntimeOptions {
   readonly config: Config;

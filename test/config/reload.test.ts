@@ -24,6 +24,7 @@ function running(values: object) {
   const metrics = new Metrics();
   const reload = reloading({
     config: configWith(values),
+    role: "all",
     apply: (config) => applied.push(config),
     log: events.log,
     metrics,
@@ -48,7 +49,8 @@ test("a file that was empty from the start is loaded again as it is", () => {
   const events = new Events();
   const empty: ConfigResult = { ok: true, config: configWith({}), isFileEmpty: true };
   const metrics = new Metrics();
-  reloading({ config: configWith({}), apply: () => {}, log: events.log, metrics })(empty);
+  const config = configWith({});
+  reloading({ config, role: "all", apply: () => {}, log: events.log, metrics })(empty);
   expect(events.count("config.reloaded")).toBe(1);
 });
 

@@ -190,6 +190,8 @@ describe.skipIf(postgres === null)("a fleet", () => {
     const id = await submit(api, 3);
     await completed(api, id);
     expect(await answeredLines(api, id)).toEqual([1, 2, 3]);
+    api.batchd.signal("SIGHUP");
+    await api.batchd.logged("config.reloaded");
     const { stderr } = await api.batchd.kill("SIGTERM");
     expect(stderr).not.toContain("no upstream is configured");
     await worker.batchd.kill("SIGTERM");
