@@ -170,7 +170,7 @@ export class Leases {
     return run;
   }
 
-  holdChunk(lease: ChunkLease, budget: Decimal | null = null): Run {
+  holdChunk(lease: ChunkLease, budget: Decimal | null): Run {
     const run = this.#newRun();
     this.#chunks.get(chunkKey(lease))?.run.loseLease();
     this.#chunks.set(chunkKey(lease), { lease, run, budget });

@@ -30,7 +30,7 @@ export interface DeliveryClaim extends Claim {
   /** The projects that have no room for more deliveries to buckets of clients. */
   readonly busyProjects: readonly string[];
   /** The projects that have had their turn. */
-  readonly passedOver?: readonly string[];
+  readonly passedOver: readonly string[];
 }
 
 export interface DeliveryLease {

@@ -44,7 +44,7 @@ export interface ResultFiles {
 
 export interface BatchResult extends ResultFiles {
   /** The blobs that were declared for a file that has no row. Their intents end with the batch. */
-  readonly unusedBlobKeys?: readonly string[];
+  readonly unusedBlobKeys: readonly string[];
   readonly announcements: readonly Announcement[];
   /** The rows of the files, without the rows of lines that never ran. */
   readonly counts: Pick<Counts, "completed" | "failed">;

@@ -53,7 +53,7 @@ export interface Now {
   /** The work in the store; null when the store cannot count it, `elsewhere` when another replica counts it. */
   readonly openWork: OpenWork | null | "elsewhere";
   /** The bytes in memory, by purpose. */
-  readonly heldBytes?: Readonly<Record<string, number>>;
+  readonly heldBytes: Readonly<Record<string, number>>;
   readonly nowMs: number;
 }
 
@@ -206,7 +206,7 @@ export class Metrics {
 
   /** Returns all metrics in the text format of Prometheus. */
   async scrape({ targets, openWork, heldBytes, nowMs }: Now): Promise<string> {
-    for (const [purpose, bytes] of Object.entries(heldBytes ?? {})) {
+    for (const [purpose, bytes] of Object.entries(heldBytes)) {
       this.#memoryHeld.set({ purpose }, bytes);
     }
     for (const target of this.#targets.values()) target.report();

@@ -40,7 +40,9 @@ test("both what is taken and what is refused is counted", async () => {
   load({ upstreams: [upstream("a")] });
   load({ upstreams: "none" });
   load({ upstreams: [] });
-  const seen = new Scrape(await metrics.scrape({ targets: [], openWork: null, nowMs: 0 }));
+  const seen = new Scrape(
+    await metrics.scrape({ targets: [], openWork: null, heldBytes: {}, nowMs: 0 }),
+  );
   expect(seen.value("batchd_config_reloads_total", { outcome: "ok" })).toBe(2);
   expect(seen.value("batchd_config_reloads_total", { outcome: "refused" })).toBe(1);
 });

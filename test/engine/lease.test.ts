@@ -208,7 +208,7 @@ test("a lease is over by the clock of the store, whatever date the machines of i
   const others = new Leases(parts);
   const claimToo = async () =>
     claimFirst(store, { ...(await others.claim()), batchId: batch.id, model: "a" });
-  const run = leases.holdChunk((await claim("a"))!.lease);
+  const run = leases.holdChunk((await claim("a"))!.lease, null);
   ahead.advance(60 * 60 * 1000);
   expect(await claimToo()).toBeNull();
   await leases.renew();
@@ -222,7 +222,7 @@ test("a claim after a pause comes after the renewal, even when the claim is the 
   await using bench = await leasesBench();
   const { leases, clock, claim } = bench;
   const held = await claim("a");
-  const run = leases.holdChunk(held!.lease);
+  const run = leases.holdChunk(held!.lease, null);
   clock.advance(60 * 60 * 1000);
   expect(await claim("a")).toBeNull();
   expect(run.endReason).toBeNull();
@@ -233,7 +233,7 @@ test("a lease from before the date was set right is renewed before the next clai
   const { leases, clock, claim } = bench;
   clock.setBy(-60 * 60 * 1000);
   const held = await claim("a");
-  const run = leases.holdChunk(held!.lease);
+  const run = leases.holdChunk(held!.lease, null);
   clock.setBy(60 * 60 * 1000);
   expect(await claim("a")).toBeNull();
   expect(run.endReason).toBeNull();
@@ -242,10 +242,10 @@ test("a lease from before the date was set right is renewed before the next clai
 test("a run whose claim was still on its way when the process began to leave ends with the others", async () => {
   await using bench = await leasesBench();
   const { leases, clock, claim } = bench;
-  const before = leases.holdChunk((await claim("a"))!.lease);
+  const before = leases.holdChunk((await claim("a"))!.lease, null);
   const late = await claim("b");
   leases.drain(1_000);
-  const after = leases.holdChunk(late!.lease);
+  const after = leases.holdChunk(late!.lease, null);
   for (const run of [before, after]) {
     expect([run.stop.aborted, run.abort.aborted]).toEqual([true, false]);
   }
@@ -259,10 +259,10 @@ test("a claim of our own that overtakes an earlier one ends the earlier run, and
   const { leases, clock, store, batch } = bench;
   const claim = () => claimFirst(store, { ...claimBy("us"), batchId: batch.id, model: "a" });
   const earlier = await claim();
-  const run = leases.holdChunk(earlier!.lease);
+  const run = leases.holdChunk(earlier!.lease, null);
   clock.advance(LEASE_OVER_MS);
   const later = await claim();
-  const current = leases.holdChunk(later!.lease);
+  const current = leases.holdChunk(later!.lease, null);
   leases.endChunkRun(earlier!.lease);
   await leases.renew();
   expect([run.endReason, run.abort.aborted]).toEqual(["lease", true]);

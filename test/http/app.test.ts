@@ -164,7 +164,7 @@ test("those who ask at once whether it may have traffic cost the storage one wri
   const app = new Hono<AppEnv>();
   const looked = Promise.withResolvers<void>();
   const assertReady = vi.fn(() => looked.promise);
-  const takeSnapshot = async () => ({ targets: [], openWork: null, nowMs: 0 });
+  const takeSnapshot = async () => ({ targets: [], openWork: null, heldBytes: {}, nowMs: 0 });
   mountOps(app, { assertReady, takeSnapshot, metrics: new Metrics() });
   const asked = Array.from({ length: 20 }, () => app.request("/ready"));
   looked.resolve();

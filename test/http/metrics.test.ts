@@ -11,7 +11,7 @@ import { chatLine, chatLines, startTestService, type TestService } from "../supp
 import { startTestApi } from "../support/test-http.ts";
 import { startUpstream } from "../support/upstream.ts";
 
-const NOW = { targets: [], openWork: null, nowMs: 0 };
+const NOW = { targets: [], openWork: null, heldBytes: {}, nowMs: 0 };
 
 async function scrape({ url }: Pick<TestService, "url">): Promise<Scrape> {
   const response = await fetch(`${url}/metrics`);

@@ -164,6 +164,7 @@ function testIntents(): void {
           error: first!,
           failures: [],
           lostBlobKeys: [],
+          unusedBlobKeys: [],
           announcements: [],
           counts: { completed: 1, failed: 0 },
         }),

@@ -39,6 +39,7 @@ const dueDelivery = () => ({
   busyDestinations: [],
   toClientBuckets: true,
   busyProjects: ["busy"],
+  passedOver: [],
 });
 
 /** Makes many rows of the only one, or of the one that is meant. */

@@ -148,6 +148,7 @@ export const NO_RESULT: Result = {
   error: null,
   failures: [],
   lostBlobKeys: [],
+  unusedBlobKeys: [],
   announcements: [],
 };
 

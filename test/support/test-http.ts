@@ -253,6 +253,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     takeSnapshot: async () => ({
       targets: [],
       openWork: await store.countOpenWork(),
+      heldBytes: {},
       nowMs: clock.nowMs(),
     }),
     clock,

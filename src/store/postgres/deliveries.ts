@@ -215,7 +215,7 @@ export class PostgresDeliveries implements DeliveryStore {
     busyDestinations,
     toClientBuckets,
     busyProjects,
-    passedOver = [],
+    passedOver,
     ...claim
   }: DeliveryClaim): Promise<ClaimedDelivery | null> {
     const bid = this.#db.timed(claim);

@@ -104,7 +104,7 @@ export class PostgresFinalizing {
 
   finishBatchIfLeased(lease: BatchLease, result: BatchResult): Promise<boolean> {
     const now = this.#db.now();
-    const { output, error, counts, failures, lostBlobKeys, announcements } = result;
+    const { output, error, unusedBlobKeys, counts, failures, lostBlobKeys, announcements } = result;
     const published: StoredFile[] = [output, error].filter((file) => file !== null);
     const changed = {
       outputFileId: output?.id ?? null,
@@ -113,7 +113,6 @@ export class PostgresFinalizing {
       failedCount: counts.failed,
     };
     return this.#db.transaction(async (db) => {
-      const { unusedBlobKeys = [] } = result;
       const blobKeys = [...published.map(({ blobKey }) => blobKey), ...unusedBlobKeys];
       if (!(await haveIntents(db, blobKeys))) return false;
       const final = await findEnd(db, lease, { unstopped: "completed", now });

@@ -193,7 +193,7 @@ export class SqliteDeliveries implements DeliveryStore {
     busyDestinations,
     toClientBuckets,
     busyProjects,
-    passedOver = [],
+    passedOver,
     ...claim
   }: DeliveryClaim): Promise<ClaimedDelivery | null> {
     const { owner, nowMs, leaseExpiresAtMs } = claimValues(claim, this.#now());

@@ -152,7 +152,7 @@ export class SqliteFinalizing {
         this.#intents.consume(file.blobKey);
         this.#db.insert(files).values(file).run();
       }
-      for (const blobKey of result.unusedBlobKeys ?? []) this.#intents.consume(blobKey);
+      for (const blobKey of result.unusedBlobKeys) this.#intents.consume(blobKey);
       const { summary: results } = result;
       if (results !== undefined) keepSummary(this.#db, batchId, { results });
       return true;
