@@ -224,7 +224,8 @@ const printableConfig = (config: Config): string =>
 async function warningsOf(config: Config, known: readonly string[]): Promise<string[]> {
   const surroundings = { clock: systemClock, log: createLog("silent"), metrics: new Metrics() };
   const found = await checkUpstreams({ config, ...surroundings });
-  return [...configWarnings(config, "all"), ...known, ...found];
+  const server = { role: "all", isOpen: config.auth === undefined } as const;
+  return [...configWarnings(config, server), ...known, ...found];
 }
 
 async function moveTo({ config, dataDir, ...target }: MoveFlags): Promise<number> {

@@ -51,7 +51,8 @@ export async function serve(flags: Overrides, role: Role): Promise<number> {
   if (!started.ok) return fail(started.problem);
   const { runtime } = started;
   nudgeOthers = () => runtime.nudgeToReload();
-  for (const warning of [...configWarnings(config, role), ...warnings]) {
+  const warningsOf = (loaded: Config) => configWarnings(loaded, { role, isOpen: runtime.isOpen });
+  for (const warning of [...warningsOf(config), ...warnings]) {
     complainInLines(`warning: ${warning}`);
   }
   logStart(log, { url: runtime.url, config, role });
@@ -67,7 +68,7 @@ export async function serve(flags: Overrides, role: Role): Promise<number> {
     runtime.reconfigure(next);
     void warnOfUpstreams(runtime, log);
   };
-  const take = reloading({ config, role, apply, log, metrics });
+  const take = reloading({ config, warningsOf, apply, log, metrics });
   const reload = async () => {
     const next = await lookAtFolders(loadConfigAgain(flags), systemClock);
     take(next.loaded, next.warnings);

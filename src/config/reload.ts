@@ -11,9 +11,7 @@ import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import { changesBetween, withLiveParts } from "./changes.ts";
 import type { ConfigResult } from "./config.ts";
-import type { Role } from "./role.ts";
 import type { Config } from "./schema.ts";
-import { configWarnings } from "./warnings.ts";
 
 const EMPTIED =
   "the configuration file has no settings any more: write it again, or restart the server if that is meant";
@@ -23,7 +21,8 @@ const OPENED =
 export interface ReloadOptions {
   /** The configuration with which the server was started. */
   readonly config: Config;
-  readonly role: Role;
+  /** Returns what is probably not meant in a configuration that has taken effect. */
+  readonly warningsOf: (config: Config) => readonly string[];
   /** Makes a configuration take effect. */
   readonly apply: (config: Config) => void;
   readonly log: Log;
@@ -37,7 +36,7 @@ export interface ReloadOptions {
 export function reloading(
   options: ReloadOptions,
 ): (next: ConfigResult, warnings?: readonly string[]) => void {
-  const { config, role, apply, log, metrics } = options;
+  const { config, warningsOf, apply, log, metrics } = options;
   let running = config;
   const unlessCutOff = (loaded: ConfigResult): ConfigResult => {
     if (!loaded.ok) return loaded;
@@ -58,7 +57,7 @@ export function reloading(
     running = withLiveParts(running, loaded.config);
     apply(running);
     log.info({ upstreams, keys }, "config.reloaded");
-    for (const warning of [...configWarnings(running, role), ...warnings])
+    for (const warning of [...warningsOf(running), ...warnings])
       log.warn({ warning }, "config.warning");
     if (needRestart.length > 0) log.warn({ keys: needRestart }, "config.restart_needed");
   };

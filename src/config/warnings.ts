@@ -8,11 +8,17 @@ import type { Role } from "./role.ts";
 import type { Config } from "./schema.ts";
 import { isServed, type UpstreamConfig } from "./upstreams.ts";
 
-/** A process with the role `api` needs no upstream to create batches. */
-export function configWarnings(config: Config, role: Role): string[] {
+interface Server {
+  /** A process with the role `api` needs no upstream to create batches. */
+  readonly role: Role;
+  /** Whether its API asks for no key. Keys may have been made that the configuration does not have. */
+  readonly isOpen: boolean;
+}
+
+export function configWarnings(config: Config, { role, isOpen }: Server): string[] {
   const warnings: string[] = [];
   const { host } = config.server;
-  if (config.auth === undefined && !isLoopback(host)) {
+  if (isOpen && !isLoopback(host)) {
     warnings.push(
       `every client that can reach ${host} can read and run everything: no keys are configured (auth.keys)`,
     );

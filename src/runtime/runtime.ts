@@ -23,6 +23,8 @@ import { openWork, type RuntimeOptions, startWork } from "./work.ts";
 export interface Runtime {
   /** The address at which requests are accepted, such as `http://127.0.0.1:8080`. */
   readonly url: string;
+  /** Whether it has an API that asks for no key. */
+  readonly isOpen: boolean;
   /**
    * Applies settings that need no restart (`config/changes.ts`); requests under way keep the settings they began
    * with.
@@ -132,6 +134,9 @@ async function start(options: RuntimeOptions, closers: Closers): Promise<StartRe
   passNudgesOn(store, { engine, access, projects, deliveries, fleet }, options);
   const runtime = {
     url: listening.url,
+    get isOpen() {
+      return role !== "worker" && access.anyone !== null;
+    },
     reconfigure: work.reconfigure,
     nudgeToReload: () => nudgeToReload(parts),
     checkUpstreams: async () => {

@@ -75,13 +75,22 @@ describe("batchd serve", () => {
     }
   });
 
-  test("warns that everybody has access when it listens beyond this machine without keys", async () => {
-    await using server = serve("--host", "0.0.0.0", "--data-dir", join(dir, "open"));
-    await server.listening();
-
-    const exit = await server.kill("SIGTERM");
-
-    expect(exit.stderr).toContain("batchd: warning: every client that can reach 0.0.0.0");
+  test("warns that everybody has access when it listens beyond this machine, until a key is made", async () => {
+    const folder = ["--data-dir", join(dir, "open")];
+    const warning = "every client that can reach 0.0.0.0 can read and run everything";
+    const stderrOf = async () => {
+      await using server = serve("--host", "0.0.0.0", ...folder);
+      await server.listening();
+      server.signal("SIGHUP");
+      await server.logged("config.reloaded");
+      return (await server.kill("SIGTERM")).stderr;
+    };
+    // At its start, and at the reload.
+    expect((await stderrOf()).split(warning)).toHaveLength(3);
+    expect(await runCommand(["keys", "create", "--name", "ci", ...folder])).toMatchObject({
+      code: 0,
+    });
+    expect(await stderrOf()).not.toContain(warning);
   });
 
   test("refuses a role that one process with SQLite cannot have", async () => {

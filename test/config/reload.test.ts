@@ -24,7 +24,7 @@ function running(values: object) {
   const metrics = new Metrics();
   const reload = reloading({
     config: configWith(values),
-    role: "all",
+    warningsOf: () => [],
     apply: (config) => applied.push(config),
     log: events.log,
     metrics,
@@ -52,7 +52,7 @@ test("a file that was empty from the start is loaded again as it is", () => {
   const empty: ConfigResult = { ok: true, config: configWith({}), isFileEmpty: true };
   const metrics = new Metrics();
   const config = configWith({});
-  reloading({ config, role: "all", apply: () => {}, log: events.log, metrics })(empty);
+  reloading({ config, warningsOf: () => [], apply: () => {}, log: events.log, metrics })(empty);
   expect(events.count("config.reloaded")).toBe(1);
 });
 

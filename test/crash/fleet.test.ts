@@ -169,7 +169,8 @@ describe.skipIf(postgres === null)("a fleet", () => {
 
   test("has workers that serve health and metrics only, and API servers that need no upstream", async () => {
     await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase() });
-    const [api, worker] = await Promise.all([fleet.api(), fleet.worker()]);
+    const config = { server: { host: "0.0.0.0", port: 0 } };
+    const [api, worker] = await Promise.all([fleet.api(), fleet.worker({ config })]);
     for (const path of ["/health", "/ready", "/metrics"]) {
       expect((await fetch(worker.url + path)).status, path).toBe(200);
       expect((await fetch(api.url + path)).status, path).toBe(200);
@@ -194,6 +195,6 @@ describe.skipIf(postgres === null)("a fleet", () => {
     await api.batchd.logged("config.reloaded");
     const { stderr } = await api.batchd.kill("SIGTERM");
     expect(stderr).not.toContain("no upstream is configured");
-    await worker.batchd.kill("SIGTERM");
+    expect((await worker.batchd.kill("SIGTERM")).stderr).not.toContain("no keys are configured");
   });
 });
