@@ -217,6 +217,10 @@ const isMissingObject = ({ type, code, error }: APIError): boolean => {
   return type === "invalid_request_error" && !String(message).startsWith("Invalid URL ");
 };
 
+/** Returns whether the server says that what was asked for is not there. */
+export const isGone = (error: unknown): boolean =>
+  error instanceof APIError && error.status === 404 && isMissingObject(error);
+
 /**
  * Returns the message of the server without the status, which the SDK puts in front of it. Many messages of OpenAI do not name
  * the field that they are about. A page in its place is shortened.
@@ -235,7 +239,8 @@ function reasonOf(error: Error): string {
   const { cause, message } = error as NodeJS.ErrnoException & { cause?: unknown };
   if (!(cause instanceof Error)) return message;
   const { code } = cause as NodeJS.ErrnoException;
-  return cause.cause instanceof Error ? reasonOf(cause) : (code ?? cause.message);
+  // `fetch` has no word for a proxy that wants credentials.
+  return cause.cause instanceof Error ? reasonOf(cause) : (code ?? (cause.message || message));
 }
 
 /** A body that breaks off is a TypeError of `fetch`, whose cause is an error of the socket. */

@@ -10,7 +10,7 @@ import { usualFormat } from "./options.ts";
 import { assertNotTooLong, assertReadable, assertWritable, errorsPathOf } from "./output.ts";
 import { jsonView, openView } from "./progress.ts";
 import { writeBoth, writeResults } from "./results.ts";
-import { isPassing, LOOK_TIMEOUT_MS, type Server } from "./server.ts";
+import { isGone, isPassing, LOOK_TIMEOUT_MS, type Server } from "./server.ts";
 import type { Session } from "./session.ts";
 import {
   costOf,
@@ -96,20 +96,30 @@ export async function watch(
   flags: Partial<WaitFlags>,
 ): Promise<ShownBatch | null> {
   const isJson = flags.json === true;
+  let isThere = false;
   const batch = await followBatch({
     // The loop has tries of its own, and shows them.
-    read: () => server.batch(id, { signal, maxRetries: 0, timeout: LOOK_TIMEOUT_MS }),
+    read: async () => {
+      const batch = await server.batch(id, { signal, maxRetries: 0, timeout: LOOK_TIMEOUT_MS });
+      isThere = true;
+      return batch;
+    },
     passing: (error) => (isPassing(error) ? server.explain(error) : null),
     view: isJson ? jsonView(sayJson) : openView(clock),
     clock,
     signal,
+  }).catch((error: unknown) => {
+    // The command that made the batch, given again, would make another one.
+    if (isThere && !isGone(error)) note(printable(goesOn(id, flags, server)));
+    throw error;
   });
-  if (batch === null) {
-    const said = `${id} goes on. To watch it again: ${commandsAfter(id, flags, server)}`;
-    note(`\n${printable(said)}`);
-  } else if (!isJson) sayEnd(batch, server, flags);
+  if (batch === null) note(`\n${printable(goesOn(id, flags, server))}`);
+  else if (!isJson) sayEnd(batch, server, flags);
   return batch;
 }
+
+const goesOn = (id: string, flags: Partial<WaitFlags>, server: Server) =>
+  `${id} goes on. To watch it again: ${commandsAfter(id, flags, server)}`;
 
 /** Returns what does the rest of a wait that was interrupted. A batch with failed lines has results, too. */
 function commandsAfter(id: string, { output, format }: Partial<WaitFlags>, server: Server): string {

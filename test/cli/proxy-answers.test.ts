@@ -72,3 +72,39 @@ test("a connection that ends without an answer is told from a server that is awa
     /^batchd: URL closed the connection without an answer \(\w+\)\n$/,
   );
 });
+
+test("a connection that fails without a word has a reason all the same", async () => {
+  const answer: RequestListener = (_, response) => void response.writeHead(407).end();
+  expect(await run(answer, "list")).toMatch(/^batchd: cannot reach URL \(fetch failed\)\. /);
+});
+
+test.each([
+  [
+    "goes on, and how to watch it, if a proxy wants to sign in",
+    200,
+    "text/html",
+    /^batch_1 in_progress.*\nbatch_1 goes on\. To watch it again: batchd watch batch_1; batchd results batch_1 -o .*page\.jsonl\nbatchd: URL answers with text/,
+  ],
+  [
+    "is not there any more",
+    404,
+    "application/json",
+    /^batch_1 in_progress.*\nbatchd: No batch found/,
+  ],
+])("a wait that ends before its batch says that it %s", async (_, status, type, said) => {
+  const error = { type: "invalid_request_error", message: "No batch found with id 'batch_1'." };
+  let looks = 0;
+  const answer: RequestListener = (request, response) =>
+    request.resume().on("end", () => {
+      const isLate = request.method === "GET" && ++looks > 1;
+      response.writeHead(isLate ? status : 200, {
+        "content-type": isLate ? type : "application/json",
+      });
+      response.end(JSON.stringify(isLate ? { error } : { id: "batch_1", status: "in_progress" }));
+    });
+  const url = `http://127.0.0.1:${await listening(createServer(answer))}/v1`;
+  const env = { BATCHD_URL: url };
+  const submitted = await runCommand(["submit", input, "-o", join(folder, "page.jsonl")], env);
+  expect(submitted).toMatchObject({ code: 1, stdout: "batch_1\n" });
+  expect(submitted.stderr.replace(url, "URL")).toMatch(said);
+});
