@@ -1,6 +1,7 @@
 /**
  * Batches are uploaded, retried, merged, sampled, deduplicated, paused, resumed, cancelled, bounded and deleted in the order of
  * a seed, while prices change and servers are killed again and again, also before they have answered, so that clients ask again.
+ * The disk of the data may be full meanwhile.
  * `BATCHD_ORDER_SEED=8 BATCHD_ORDER_STEPS=150` runs another order, or a longer one.
  */
 import { join } from "node:path";
@@ -11,6 +12,7 @@ import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { hasS3Server, newPrefix, startS3Server } from "../support/s3-server.ts";
 import type { ResultRow } from "../support/service.ts";
+import { Ballast, mountSmallDisk } from "../support/small-disk.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 import { AnyOrder, FINAL, type Known, type Line, requestsOf, type Shown } from "./any-order.ts";
@@ -151,30 +153,55 @@ const ON_TWO = {
   }),
 };
 
+const disk = forAllTests(temporaryFolder("batchd-any-order-disk-")).path;
+const smallDisk = forAllTests(mountSmallDisk(disk, 8 * 1024 * 1024));
+
+const ON_A_SMALL_DISK = {
+  serverCount: 1,
+  steps: 12,
+  open: async () => ({ data_dir: join(disk, "data") }),
+  ballast: new Ballast(disk),
+};
+
+interface Order {
+  readonly serverCount: number;
+  readonly steps: number;
+  readonly open: () => Promise<Readonly<Record<string, unknown>>>;
+  readonly ballast?: Ballast;
+}
+
+async function runInAnyOrder({ serverCount, steps, open, ballast }: Order) {
+  using folder = temporaryFolder("batchd-any-order-");
+  await using upstream = await startUpstream();
+  const places = await open();
+  const ended = new Map<Known, Ended>();
+  const remember = async (known: Known) => {
+    const source = known.from?.source;
+    if (ended.has(known) || (source !== undefined && !ended.has(source))) return ended.has(known);
+    if (FINAL.includes((await world.look(known)).status)) {
+      ended.set(known, await check(known, world, ended));
+    }
+    return ended.has(known);
+  };
+  const parts = { seed, folder: folder.path, upstream, remember, serverCount, places };
+  const world = new AnyOrder({ ...parts, ...(ballast !== undefined && { ballast }) });
+  await world.start();
+  for (let step = 0; step < Number(askedSteps ?? steps); step++) await world.step();
+  await world.finish();
+  for (const known of world.batches) expect(await remember(known), world.about(known)).toBe(true);
+  const paid = [...ended.values()].reduce((sum, { shown }) => sum + paidFor(shown), 0);
+  expect(requestsOf(await world.cost())).toBe(paid);
+  const dataDir = String(places["data_dir"] ?? join(folder.path, "data"));
+  if (serverCount === 1) await expectNothingLeft(world, dataDir);
+  else await world.end();
+}
+
 test.for([ON_ONE_MACHINE, ...(s3 === null ? [] : [ON_TWO])])(
   "whatever is done to batches, and whenever one of $serverCount servers is killed, each line has one row, all sums are those of the rows, and nothing is left of what is deleted",
-  async ({ serverCount, steps, open }) => {
-    using folder = temporaryFolder("batchd-any-order-");
-    await using upstream = await startUpstream();
-    const places = await open();
-    const ended = new Map<Known, Ended>();
-    const remember = async (known: Known) => {
-      const source = known.from?.source;
-      if (ended.has(known) || (source !== undefined && !ended.has(source))) return ended.has(known);
-      if (FINAL.includes((await world.look(known)).status)) {
-        ended.set(known, await check(known, world, ended));
-      }
-      return ended.has(known);
-    };
-    const parts = { seed, folder: folder.path, upstream, remember, serverCount, places };
-    const world = new AnyOrder(parts);
-    await world.start();
-    for (let step = 0; step < Number(askedSteps ?? steps); step++) await world.step();
-    await world.finish();
-    for (const known of world.batches) expect(await remember(known), world.about(known)).toBe(true);
-    const paid = [...ended.values()].reduce((sum, { shown }) => sum + paidFor(shown), 0);
-    expect(requestsOf(await world.cost())).toBe(paid);
-    if (serverCount === 1) await expectNothingLeft(world, join(folder.path, "data"));
-    else await world.end();
-  },
+  runInAnyOrder,
+);
+
+test.skipIf(smallDisk === null)(
+  "on a disk that is full again and again, each line has one row, all sums are those of the rows, and nothing is left of what is deleted",
+  () => runInAnyOrder(ON_A_SMALL_DISK),
 );

@@ -6,6 +6,7 @@ import { expect } from "vitest";
 import { BatchdProcess } from "../support/process.ts";
 import { seededRandom } from "../support/seeded-random.ts";
 import { chatLine, type ResultRow } from "../support/service.ts";
+import type { Ballast } from "../support/small-disk.ts";
 import type { TestUpstream } from "../support/upstream.ts";
 
 /**
@@ -103,6 +104,9 @@ const ACTIONS = [
   "price",
   "price",
 ] as const;
+/** The bytes that are left on a disk that is filled. A server keeps the last part of them for its database. */
+const ROOMS = [0, 0, 4_096, 40_000, 400_000];
+const MAX_REFUSALS = 10;
 export const FINAL = ["completed", "failed", "cancelled", "expired"];
 
 interface Parts {
@@ -113,6 +117,8 @@ interface Parts {
   readonly remember: (batch: Known) => Promise<boolean>;
   /** The servers that share the work; one when it is left out. */
   readonly serverCount?: number;
+  /** What fills the disk of the data again and again; the disk has room when it is left out. */
+  readonly ballast?: Ballast;
   /** The places of their data; a folder when it is left out. */
   readonly places?: Readonly<Record<string, unknown>>;
 }
@@ -176,6 +182,7 @@ export class AnyOrder {
 
   /** Does the next thing, and lets the server work for a while. Some of the time a server is killed before its answer. */
   async step(): Promise<void> {
+    if (this.#parts.ballast !== undefined) this.#changeRoom(this.#parts.ballast);
     const action = this.#present.length === 0 ? "upload" : this.#pick(ACTIONS);
     const isKilled = this.#below(4) === 0 && action !== "kill" && action !== "terminate";
     const killed = isKilled ? this.#replace("SIGKILL", this.#below(40)) : null;
@@ -188,6 +195,7 @@ export class AnyOrder {
 
   /** Resumes what is paused, until all batches have ended. */
   async finish(): Promise<void> {
+    this.#parts.ballast?.remove();
     // A batch that waits for another one comes after it.
     for (const batch of this.#present) {
       await expect.poll(() => this.#goOn(batch), { message: this.about(batch) }).toBe(true);
@@ -236,8 +244,24 @@ export class AnyOrder {
   }
 
   async #open(): Promise<Server> {
+    const { ballast } = this.#parts;
     const batchd = new BatchdProcess(["serve", "--port", "0", "--config", this.#configPath]);
-    return { batchd, url: await batchd.listening() };
+    try {
+      return { batchd, url: await batchd.listening() };
+    } catch (error) {
+      // A full disk may have no room for a start.
+      if (ballast?.isThere !== true) throw error;
+      ballast.remove();
+      return this.#open();
+    }
+  }
+
+  #changeRoom(ballast: Ballast): void {
+    const change = this.#pick(["fill", "free", "keep"]);
+    const leftBytes = this.#pick(ROOMS);
+    if (change === "fill") ballast.fillBut(leftBytes);
+    if (change === "free") ballast.remove();
+    this.#done.push(`${change} the disk, but for ${leftBytes} bytes`);
   }
 
   /** Ends one of the servers after a while, and starts another in its place. */
@@ -249,10 +273,12 @@ export class AnyOrder {
     this.#servers[this.#servers.indexOf(server)] = await this.#open();
   }
 
-  /** Asks any of the servers. Asks again, under the same key, where it was killed before it had answered. */
+  /** Asks any of the servers. Asks again, under the same key, where it was killed before its answer, or has no room. */
   async #ask(path: string, body?: object, method = body && "POST"): Promise<Response> {
     const sent = body instanceof FormData ? body : JSON.stringify(body);
     const key = `${this.#keyNumber++}`;
+    const { ballast } = this.#parts;
+    let refusals = 0;
     for (let turn = this.#below(this.#servers.length); ; turn++) {
       const { url } = this.#servers[turn % this.#servers.length]!;
       const asked = { method: method ?? "GET", body: sent ?? null };
@@ -260,7 +286,9 @@ export class AnyOrder {
       try {
         const answer = await fetch(`${url}/v1/${path}`, { ...asked, headers });
         const text = await answer.text();
-        if (!text.includes("idempotency_key_in_use")) return new Response(text, answer);
+        const isFull = ballast !== undefined && text.includes("disk of the server is full");
+        if (isFull && ++refusals === MAX_REFUSALS) ballast.remove();
+        if (!isFull && !text.includes("idempotency_key_in_use")) return new Response(text, answer);
       } catch {
         // The next server has its place.
       }
