@@ -9,6 +9,7 @@ import { submitLines } from "../support/batches.ts";
 import { hasChromium, openChromium } from "../support/browser.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLine } from "../support/service.ts";
+import { startStepProxy } from "../support/step-proxy.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
 
 const HOUR_MS = 3_600_000;
@@ -109,6 +110,23 @@ describe.skipIf(!hasChromium())("an open page", () => {
     proxy.network = "well";
     await sign.getByText("Live", { exact: true }).waitFor();
     await expect.poll(latest).toEqual(known);
+  });
+
+  test("gives a button back where an answer stops in the middle", async () => {
+    await using server = serve("0");
+    const url = await server.listening();
+    const { id } = await submit(url);
+    await using proxy = await startStepProxy(url);
+    const page = await (await browser.newContext()).newPage();
+    await page.clock.install();
+    await page.goto(`${proxy.url}/batches/${id}`);
+    await page.locator("#live").getByText("Live", { exact: true }).waitFor();
+    const stopped = proxy.stopAt({ method: "POST", path: /pause$/, at: { answeredBytes: 10 } });
+    await page.getByRole("button", { name: "Pause" }).click();
+    await stopped;
+    await page.clock.fastForward("02:01");
+    await page.locator("#act-pause:enabled").waitFor();
+    await page.locator("#notes").getByText("The server does not answer.").waitFor();
   });
 
   test("gives a button back where the network loses every packet", async () => {

@@ -64,8 +64,8 @@ async function textOf(url, init) {
   const abort = new AbortController();
   const silent = setTimeout(() => abort.abort(), SILENT_AFTER_MS);
   const response = await fetch(url, { ...init, headers, signal: abort.signal }).catch(() => null);
-  clearTimeout(silent);
   const text = await response?.text().catch(() => null);
+  clearTimeout(silent);
   return response === null || typeof text !== "string" ? null : { status: response.status, text };
 }
 
