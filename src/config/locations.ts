@@ -1,6 +1,7 @@
 /** The schema of `locations`: places outside of batchd where input comes from and results go. */
 import { sep } from "node:path";
 import { z } from "zod";
+import { percentDecoded } from "./percent-decoded.ts";
 import { objectPrefix, STORAGE, type StorageConfig } from "./storage.ts";
 import { bytes, httpUrl, name, seconds, secret } from "./values.ts";
 
@@ -220,7 +221,8 @@ export function placeOnDisk(location: LocationConfig): string | null {
   if (location.kind !== "git") return null;
   const { repository } = location;
   const url = /^file:\/\//.test(repository) ? URL.parse(repository) : null;
-  return url?.pathname ?? (/^[a-z]+:\/\/|^[^/]+:/i.test(repository) ? null : repository);
+  if (url !== null) return percentDecoded(url.pathname);
+  return /^[a-z]+:\/\/|^[^/]+:/i.test(repository) ? null : repository;
 }
 
 /** The program that a location needs is missing. */

@@ -4,6 +4,7 @@
  * the same text.
  */
 import type { LocationConfig } from "./locations.ts";
+import { percentDecoded } from "./percent-decoded.ts";
 import type { Config } from "./schema.ts";
 import type { UpstreamConfig } from "./upstreams.ts";
 
@@ -49,7 +50,7 @@ export function locationSecrets(config: LocationConfig): string[] {
 
 /** Returns the form in which the credentials of an address are sent, and in which a server may repeat them. */
 export const basicPairOf = ({ username, password }: Pick<URL, "username" | "password">): string =>
-  basicPair(decoded(username), decoded(password));
+  basicPair(percentDecoded(username), percentDecoded(password));
 
 const basicPair = (username: string, password: string) =>
   Buffer.from(`${username}:${password}`).toString("base64");
@@ -78,7 +79,7 @@ function secretsInUrl(url: string | undefined): string[] {
   const parameters = [...searchParams].filter(([name]) => SECRET_NAME.test(name));
   const secrets = parameters.map(([, value]) => value);
   if (password !== "") {
-    secrets.push(password, decoded(password), basicPairOf({ username, password }));
+    secrets.push(password, percentDecoded(password), basicPairOf({ username, password }));
   }
   return secrets;
 }
@@ -96,13 +97,4 @@ function secretsInFields(fields: unknown, isSecret = false): string[] {
   return Object.entries(fields).flatMap(([name, value]) =>
     secretsInFields(value, isSecret || SECRET_NAME.test(name)),
   );
-}
-
-/** Decodes percent signs, of which an address may have some. One may also stand for itself. */
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return text;
-  }
 }

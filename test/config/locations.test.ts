@@ -178,6 +178,12 @@ test("a location never contains the data folder, nor lies in it, also over a lin
     expect(problemsOf([{ ...FOLDER, path }], { data_dir }), path).toEqual(nested);
   }
   expect(problemsOf([{ ...FOLDER, path: "/srv/data2" }], { data_dir: "/srv/data" })).toEqual([]);
+  for (const place of ["/srv/a%20b/evals.git", "/srv/%61%20b"]) {
+    const repository = `file://${place}`;
+    expect(problemsOf([{ ...GIT, repository }], { data_dir: "/srv/a b" }), place).toEqual([
+      expect.stringContaining("locations[0].repository: the data_dir"),
+    ]);
+  }
   expect((await lookedAt(link, { data_dir: root })).loaded).toMatchObject({ problems: nested });
   rmSync(root, { recursive: true });
 });
