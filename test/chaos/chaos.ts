@@ -1,6 +1,6 @@
 /**
  * A fleet on a real PostgreSQL and a real S3 server works through batches and delivers their results while every process is
- * killed again and again, the database restarts, and the bucket is overloaded. Some requests to the bucket and to the model
+ * killed again and again or stands still beyond its leases, the database restarts, and the bucket is overloaded. Some requests to the bucket and to the model
  * server go wrong all the time.
  *
  * The run shows the promise of a fleet as a whole: no line is lost or doubled, no operator has to do anything, and the

@@ -7,6 +7,9 @@ export interface Sizes {
   readonly batchCount: number;
   readonly linesPerBatch: number;
   readonly killsPerProcess: number;
+  /** How often each process stands still, and for how long: beyond its leases. */
+  readonly freezesPerProcess: number;
+  readonly freezeMs: number;
   readonly databaseRestarts: number;
   /** How long the bucket answers nothing but 503 `SlowDown`. */
   readonly slowDownMs: number;
@@ -26,6 +29,8 @@ export const FULL: Sizes = {
   batchCount: 20,
   linesPerBatch: 2_000,
   killsPerProcess: 10,
+  freezesPerProcess: 2,
+  freezeMs: 8_000,
   databaseRestarts: 2,
   slowDownMs: 60_000,
   gapMs: 4_500,
@@ -43,6 +48,7 @@ export const SMALL: Sizes = {
   batchCount: 8,
   linesPerBatch: 160,
   killsPerProcess: 2,
+  freezesPerProcess: 0,
   databaseRestarts: 1,
   slowDownMs: 3_000,
   gapMs: 1_500,

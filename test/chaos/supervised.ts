@@ -55,6 +55,15 @@ export class Supervised implements AsyncDisposable {
     await this.#batchd?.kill();
   }
 
+  /** Lets the server stand still for a while, as a virtual machine does that is moved. */
+  async freeze(ms: number): Promise<void> {
+    await this.#listening.promise;
+    const batchd = this.#batchd;
+    batchd?.signal("SIGSTOP");
+    await delay(ms);
+    batchd?.signal("SIGCONT");
+  }
+
   /** Whether the server is of the version of this checkout. */
   get isCurrent(): boolean {
     return this.#command.script === undefined;

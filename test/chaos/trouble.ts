@@ -16,6 +16,8 @@ export interface TroubleOptions {
 interface Event {
   readonly name: string;
   readonly happen: () => Promise<void>;
+  /** Whether other events happen meanwhile. */
+  readonly lasts?: boolean;
 }
 
 /** Resolves after the last event. `onProgress` hears the part of them that has happened. */
@@ -27,18 +29,20 @@ export async function makeTrouble(
   const random = seededRandom(seed);
   const events = eventsOf(options, random);
   const slowDownAt = Math.floor(events.length * (0.2 + 0.3 * random()));
-  let slowDown: Promise<void> = Promise.resolve();
-  for (const [i, { name, happen }] of events.entries()) {
+  const inBackground: Promise<void>[] = [];
+  for (const [i, { name, happen, lasts }] of events.entries()) {
     await delay(sizes.gapMs * (0.4 + 1.2 * random()));
-    if (i === slowDownAt) slowDown = slowDownFor(options);
+    if (i === slowDownAt) inBackground.push(slowDownFor(options));
     say(name);
-    await happen();
+    const happened = happen();
+    if (lasts) inBackground.push(happened);
+    else await happened;
     onProgress((i + 1) / events.length);
   }
-  await slowDown;
+  await Promise.all(inBackground);
 }
 
-/** The kills in a random order, with the restarts of the database spread among them. */
+/** The kills and freezes in a random order, with the restarts of the database spread among them. */
 function eventsOf(
   { sizes, processes, restartDatabase }: TroubleOptions,
   random: () => number,
@@ -49,9 +53,16 @@ function eventsOf(
       happen: () => each.kill(),
     })),
   ).flat();
-  const events = shuffled<Event>(kills, random);
+  const freezes = Array.from({ length: sizes.freezesPerProcess }, () =>
+    processes.map((each) => ({
+      name: `${each.name} stands still for ${sizes.freezeMs / 1000} s`,
+      happen: () => each.freeze(sizes.freezeMs),
+      lasts: true,
+    })),
+  ).flat();
+  const events = shuffled<Event>([...kills, ...freezes], random);
   for (let n = sizes.databaseRestarts; n > 0; n--) {
-    const at = Math.floor(((n - random()) / sizes.databaseRestarts) * kills.length);
+    const at = Math.floor(((n - random()) / sizes.databaseRestarts) * events.length);
     events.splice(at, 0, { name: "restart of PostgreSQL", happen: restartDatabase });
   }
   return events;
