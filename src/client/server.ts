@@ -117,7 +117,7 @@ export class Server {
       const reason = reasonOf(error);
       if (CLOSED.includes(reason))
         return `${this.url} closed the connection without an answer (${reason})`;
-      return `cannot reach ${this.url} (${reason}). ${this.#adviceAway()}`;
+      return `cannot reach ${this.url} (${reason}). ${this.#adviceAway(reason)}`;
     }
     if (isBrokenOff(error)) return `${this.url} broke off its answer (${reasonOf(error)})`;
     if (!(error instanceof APIError)) return null;
@@ -129,7 +129,9 @@ export class Server {
     return advice === null ? messageOf(error) : `${messageOf(error)} ${advice}`;
   }
 
-  #adviceAway(): string {
+  #adviceAway(reason: string): string {
+    if (UNKNOWN_AUTHORITY.includes(reason))
+      return "Its certificate is of an unknown authority: NODE_EXTRA_CA_CERTS names a PEM file with that one";
     const { unusedProxy: proxy } = this.#settings;
     return proxy === null
       ? "Is the server running? --url or BATCHD_URL names another one"
@@ -167,6 +169,15 @@ export class Server {
 
 /** What has taken the connection, and perhaps the request, is there. */
 const CLOSED: readonly string[] = ["UND_ERR_SOCKET", "ECONNRESET", "EPIPE"];
+
+/** What OpenSSL says of a certificate that no authority at hand has signed. */
+const UNKNOWN_AUTHORITY: readonly string[] = [
+  "DEPTH_ZERO_SELF_SIGNED_CERT",
+  "SELF_SIGNED_CERT_IN_CHAIN",
+  "UNABLE_TO_GET_ISSUER_CERT",
+  "UNABLE_TO_GET_ISSUER_CERT_LOCALLY",
+  "UNABLE_TO_VERIFY_LEAF_SIGNATURE",
+];
 
 type Query = Readonly<Record<string, string | number>>;
 

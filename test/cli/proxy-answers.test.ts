@@ -1,8 +1,10 @@
 /** Commands whose server is behind a proxy that answers in its place. */
 import { existsSync, writeFileSync } from "node:fs";
 import { createServer, type RequestListener } from "node:http";
+import { createServer as createTlsServer } from "node:https";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { privateAuthority } from "../support/certificates.ts";
 import { runCommand } from "../support/command.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { listening } from "../support/listening.ts";
@@ -71,6 +73,19 @@ test("a connection that ends without an answer is told from a server that is awa
   expect(await run((_, response) => void response.destroy(), "list")).toMatch(
     /^batchd: URL closed the connection without an answer \(\w+\)\n$/,
   );
+});
+
+test("a certificate of an unknown authority is told from a server that is away", async () => {
+  const authority = await privateAuthority();
+  const server = createTlsServer(await authority.issue({ ip: "127.0.0.1" }));
+  const env = { BATCHD_URL: `https://127.0.0.1:${await listening(server)}` };
+  const { code, stderr } = await runCommand(["list"], env);
+  expect([code, stderr]).toEqual([
+    1,
+    expect.stringMatching(
+      /^batchd: cannot reach https:\S+ \([A-Z_]+\)\. Its certificate is of an unknown authority: NODE_EXTRA_CA_CERTS names/,
+    ),
+  ]);
 });
 
 test("a connection that fails without a word has a reason all the same", async () => {
