@@ -34,13 +34,13 @@ export interface BatchFilter {
 export const searchedText = (search: string): string =>
   search.replaceAll(/[A-Z]+/g, (letters) => letters.toLowerCase());
 
-/** The place in metadata of what PostgreSQL cannot read: a code point that Unicode has reserved for such a purpose. */
-export const UNREADABLE = "\ufdd0";
+/** The characters that stand in metadata for what PostgreSQL cannot read: the last 256 of Unicode, which nothing uses. */
+const UNREADABLE = /[\u{10ff00}-\u{10ffff}]/u;
 
 /** Whether a batch may match: PostgreSQL finds no NUL, and no unreadable character. */
 export const isFindable = ({ model, metadata, search }: BatchFilter): boolean => {
   const sought = [model ?? "", search ?? "", ...Object.entries(metadata).flat()].join("");
-  return !["\0", UNREADABLE].some((each) => sought.includes(each));
+  return !sought.includes("\0") && !UNREADABLE.test(sought);
 };
 
 /**

@@ -141,7 +141,7 @@ export function testBatches(open: OpenStore): void {
 
   test("no other character finds a NUL or half a pair in metadata, not even the sign for an unreadable one", async () => {
     const { store } = await open();
-    const texts = ["x\ufffdy", "x\ufdd0y", "x\ud800y", "x\udc00y", "x\0y"];
+    const texts = ["x\ufffdy", "x\u{10ff00}y", "x\ud800y", "x\udcffy", "x\0y"];
     const made = texts.map((text) => aBatch({ metadata: { of: text, [text]: "it" } }));
     for (const batch of made) await store.insertBatch(batch);
     const none = { status: null, endpoint: null, model: null, createdAtOrAfterMs: null };
@@ -151,7 +151,8 @@ export function testBatches(open: OpenStore): void {
     };
     for (const [sought, batches] of [
       ["x\ufffdy", made.slice(0, 1)],
-      ["x\ufdd0y", []],
+      ["x\u{10ff00}y", []],
+      ["x\u{10ffff}y", []],
       ["x\0y", []],
     ] as const) {
       expect(await found({ metadata: { of: sought }, search: null })).toEqual(batches);
