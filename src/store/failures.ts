@@ -39,4 +39,4 @@ export class StoreDamaged extends Error {
 }
 
 /** Whether the cause is a damaged database, which the log has named when it was found. */
-export const isDamaged = (thrown: unknown): boolean => thrown instanceof StoreDamaged;
+export const isDamaged = (thrown: unknown): thrown is Error => thrown instanceof StoreDamaged;

@@ -15,7 +15,7 @@ import { blobsAround, GatedBlobs } from "../support/gated-blobs.ts";
 import { startHeldBatch } from "../support/held-batch.ts";
 import { HEARTBEAT_MS, startReplicas } from "../support/replicas.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
-import { aFile, temporaryFolder } from "../support/store-builders.ts";
+import { aBatch, aFile, temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 const HOUR_MS = 60 * 60 * 1000;
@@ -359,6 +359,23 @@ test("an upload that a machine has slept through, beyond its intent, is no garba
   }
   wrapped.blobs().puts.open();
   expect(await service.text(await uploading)).toContain("line-3");
+});
+
+test("a batch whose removal takes long holds up none behind it", async () => {
+  await using two = await twoProcesses();
+  const { store, sweeper } = two;
+  for (let n = 0; n < 3; n++) {
+    const batch = aBatch();
+    await store.insertBatch(batch);
+    await store.deleteBatchIfPresent(batch, { withInput: false });
+  }
+  const blobs = new GatedBlobs(two.blobs);
+  blobs.deletes.close("journal/");
+  const swept = sweep({ ...sweeper, blobs }, {});
+  await blobs.deletes.reached(3);
+  blobs.deletes.open();
+  await swept;
+  expect(await store.listDeletedBatches(1)).toEqual([]);
 });
 
 test("a server that closes while it looks for garbage leaves the rest to its next start", async () => {

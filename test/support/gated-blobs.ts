@@ -120,8 +120,9 @@ export class GatedBlobs implements Blobs {
     return this.#blobs.removeUnfinished(findGarbage);
   }
 
-  deleteAll(prefix: string): Promise<void> {
-    return this.#blobs.deleteAll(prefix);
+  async deleteAll(prefix: string): Promise<void> {
+    await this.deletes.pass(prefix);
+    await this.#blobs.deleteAll(prefix);
   }
 
   ping(): Promise<void> {
