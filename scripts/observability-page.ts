@@ -83,7 +83,8 @@ tracing: { endpoint: http://localhost:4318/v1/traces }
 
 If the file has no \`tracing\`, \`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT\` counts, or \`OTEL_EXPORTER_OTLP_ENDPOINT\` with
 \`/v1/traces\` added. Spans go as protobuf; \`protocol: http/json\`, or \`OTEL_EXPORTER_OTLP_TRACES_PROTOCOL\` and
-\`OTEL_EXPORTER_OTLP_PROTOCOL\`, make it JSON. gRPC is not spoken. \`OTEL_EXPORTER_OTLP_HEADERS\` adds headers.
+\`OTEL_EXPORTER_OTLP_PROTOCOL\`, make it JSON. gRPC is not spoken. \`OTEL_EXPORTER_OTLP_HEADERS\` adds headers,
+and \`OTEL_EXPORTER_OTLP_CERTIFICATE\` names a PEM file with an authority of one's own for the receiver.
 Without an endpoint nothing of OpenTelemetry is even loaded.
 
 ${spanTable()}
