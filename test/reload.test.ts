@@ -1,6 +1,6 @@
 /** A server that runs takes other upstreams, in a process of its own. */
 import { execFileSync } from "node:child_process";
-import { mkdtemp, rename, rm, watch, writeFile } from "node:fs/promises";
+import { mkdtemp, rename, rm, symlink, watch, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
@@ -126,6 +126,18 @@ test("a file that becomes a pipe holds up no request, and is not read again", as
   await rename(`${path}.tmp`, path);
   server.signal("SIGHUP");
   await server.loggedLike(/is no file, and is not read again: restart.*"config.refused"/);
+
+  expect((await fetch(`${url}/v1/files`)).status).toBe(401);
+});
+
+test("a path that leads nowhere any more is refused like a file with a fault", async () => {
+  await keyed("sk-old");
+  await using server = start();
+  const url = await server.listening();
+
+  await symlink(path, `${path}.tmp`);
+  await rename(`${path}.tmp`, path);
+  await server.loggedLike(/"problems":\["cannot read [^"]*ELOOP.*"config.refused"/);
 
   expect((await fetch(`${url}/v1/files`)).status).toBe(401);
 });

@@ -38,9 +38,17 @@ export function loadConfig(flags: Overrides, env: Environment = process.env): Co
  */
 export function loadConfigAgain(flags: Overrides, env: Environment = process.env): ConfigResult {
   const { config: path } = { ...overridesFrom(env), ...flags };
-  const found = path === undefined ? undefined : statSync(path, { throwIfNoEntry: false });
-  if (found === undefined || found.isFile()) return loadConfig(flags, env);
+  if (path === undefined || !isOtherThanFile(path)) return loadConfig(flags, env);
   return { ok: false, problems: [`${path} is no file, and is not read again: restart the server`] };
+}
+
+/** Returns false as well for a path that leads nowhere: reading it says why. */
+function isOtherThanFile(path: string): boolean {
+  try {
+    return !statSync(path).isFile();
+  } catch {
+    return false;
+  }
 }
 
 /** Reads a file, or nothing, and puts `values` in the place of what it says. The environment overrides nothing. */
