@@ -1,15 +1,17 @@
 /**
  * The event loop waits for each sync of a commit to SQLite, for some milliseconds on a usual disk. So what is done for hundreds of
- * things in one turn shares a sync, or has none. `strace` counts the syncs of a real server.
+ * things in one turn shares a sync, or has none. `strace` counts the syncs of a real server. No turn becomes long by that.
  */
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import Database from "better-sqlite3";
 import { describe, expect, test } from "vitest";
+import { openSqliteStore } from "../src/store/sqlite/store.ts";
 import { BatchdProcess } from "./support/process.ts";
 import { canTrace } from "./support/programs.ts";
 import { chatLine, startTestService } from "./support/service.ts";
-import { temporaryFolder } from "./support/store-builders.ts";
+import { PROJECT, startBatch, storeClock, temporaryFolder } from "./support/store-builders.ts";
 import { startUpstream } from "./support/upstream.ts";
 
 /** Starts a server on the folder. `count` tells how often the log of its database was synced. */
@@ -109,4 +111,25 @@ describe.skipIf(!canTrace("the tests that count syncs"))("where strace is", () =
     db.close();
     expect(traced.count()).toBeLessThan(50);
   });
+});
+
+test("a turn of a project's deletion closes no more chunks than one of any other stop", async () => {
+  using folder = temporaryFolder("batchd-turns-");
+  const path = join(folder.path, "batchd.sqlite");
+  const opened = await openSqliteStore({ path, clock: storeClock });
+  if (!opened.ok) throw new Error(opened.problem);
+  const { store } = opened;
+  for (let n = 0; n < 20; n++) await startBatch(store, Array<string>(30).fill("llama"));
+  await store.beginDeletingProjectIfPresent(PROJECT);
+  const db = new Database(path);
+  const closed = db.prepare("select count(*) from chunks where closed_at_ms > 0").pluck();
+  const counts: number[] = [];
+  const purging = store.purgeProject(PROJECT).then(() => true);
+  do counts.push(closed.get() as number);
+  while (!(await Promise.race([purging, nextTurn(false)])));
+  expect(Math.max(...counts.map((count, i) => count - (counts[i - 1] ?? 0)))).toBe(100);
+  while ((await store.closeUnheldChunks()) > 0);
+  expect(closed.get()).toBe(600);
+  db.close();
+  await store.close();
 });

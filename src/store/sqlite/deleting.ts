@@ -15,7 +15,7 @@ import { files } from "./file-schema.ts";
 import { NO_LEASE } from "./leases.ts";
 import { batches, webhookDeliveries } from "./schema.ts";
 import { isFile, isScopedBatch } from "./scope.ts";
-import type { SqliteStopping } from "./stopping.ts";
+import { PAGE_CHUNKS, type SqliteStopping } from "./stopping.ts";
 import type { SqliteTidying } from "./tidying.ts";
 import { forgetTombstones, leaveTombstones } from "./tombstones.ts";
 
@@ -62,6 +62,11 @@ interface DeletingParts {
   readonly tidying: SqliteTidying;
 }
 
+interface Marking {
+  readonly withInput: boolean;
+  readonly maxChunks: number;
+}
+
 export class SqliteDeleting implements DeletingStore {
   readonly #db: Db;
   readonly #now: Now;
@@ -79,13 +84,16 @@ export class SqliteDeleting implements DeletingStore {
     batch: ScopedId<"batch">,
     { withInput }: Parameters<DeletingStore["deleteBatchIfPresent"]>[1],
   ): Promise<boolean> {
-    return write(this.#db, () => this.mark(batch, withInput));
+    return write(this.#db, () => this.mark(batch, { withInput, maxChunks: PAGE_CHUNKS }));
   }
 
-  /** Deletes a batch for clients within the transaction of the caller. Returns false when there is none. */
-  mark(batch: ScopedId<"batch">, withInput: boolean): boolean {
+  /**
+   * Deletes a batch for clients within the transaction of the caller, which closes at most `maxChunks`. Returns false when there
+   * is none.
+   */
+  mark(batch: ScopedId<"batch">, { withInput, maxChunks }: Marking): boolean {
     const nowMs = this.#now();
-    this.#parts.stopping.cancel(batch, nowMs);
+    this.#parts.stopping.cancel(batch, nowMs, maxChunks);
     const row = this.#statements.mark.get({ ...batch, nowMs });
     if (row === undefined) return false;
     this.#statements.forgetWebhookDeliveries.run({ batchId: row.id });

@@ -29,7 +29,7 @@ const WITHOUT_VALIDATOR = {
 /** One commit stops so many batches: some 5 ms. */
 const PAGE_BATCHES = 100;
 /** One commit closes so many chunks: 15 ms where routes alternate and each chunk lists 512 extents, else 1 ms. */
-const PAGE_CHUNKS = 100;
+export const PAGE_CHUNKS = 100;
 
 const prepareStatements = (db: Db) => ({
   cancel: db
@@ -90,11 +90,11 @@ export class SqliteStopping {
     return write(this.#db, () => this.cancel(batch, nowMs));
   }
 
-  /** Cancels an open batch as a part of a transaction. */
-  cancel({ project, id }: ScopedId<"batch">, nowMs: number): boolean {
+  /** Cancels an open batch as a part of a transaction. A later pass closes the chunks beyond `maxChunks`. */
+  cancel({ project, id }: ScopedId<"batch">, nowMs: number, maxChunks = PAGE_CHUNKS): boolean {
     const cancelled = this.#statements.cancel.get({ project, id, nowMs });
     if (cancelled === undefined) return false;
-    this.#closeFreeChunks(cancelled.id, nowMs, PAGE_CHUNKS);
+    this.#closeFreeChunks(cancelled.id, nowMs, maxChunks);
     return true;
   }
 
