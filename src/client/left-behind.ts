@@ -37,16 +37,19 @@ export function sayWhatStays({ fileId, again }: Uploaded, error: unknown, server
   const stays = `the input file stays at the server as ${fileId}`;
   if (error instanceof OptionIgnored) complain(stays);
   else if (isRefusal(error)) complain(`no batch was made, and ${stays}`);
-  else complain(`a batch may have been made, which batchd list shows, and ${stays}`);
+  else complain(`${perhapsMade(server)}, and ${stays}`);
   if (again !== null) sayAgain(again, refusedParam(error), server);
   note(`To delete it: ${printable(server.command("files", "delete", fileId))}`);
 }
 
 /** Says of a batch without an upload that the answer to its creation was lost: given again, the command would pay twice. */
-export function sayPerhapsMade(error: unknown): void {
+export function sayPerhapsMade(error: unknown, server: Server): void {
   if (error instanceof OptionIgnored || isRefusal(error)) return;
-  complain("a batch may have been made, which batchd list shows");
+  complain(perhapsMade(server));
 }
+
+const perhapsMade = (server: Server) =>
+  printable(`a batch may have been made, which ${server.command("list")} shows`);
 
 /** A refused option would be refused again. What it did may matter, as a budget does, so this says that it is left out. */
 function sayAgain({ words, options }: Again, param: string | null, server: Server): void {

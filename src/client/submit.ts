@@ -110,7 +110,7 @@ export async function retry(id: string, flags: RetryFlags, session: Session): Pr
     },
   };
   const batch = await create(body, session).catch((error: unknown) => {
-    sayPerhapsMade(error);
+    sayPerhapsMade(error, server);
     throw error;
   });
   return goOn(batch, flags, session);

@@ -77,10 +77,13 @@ test("a retry whose answer is lost says that its batch may have been made", asyn
     const losing = asked.method === "POST" ? lose : pass;
     losing(asked, answer).catch(() => answer.destroy());
   });
-  const env = { BATCHD_URL: `http://127.0.0.1:${await listening(server)}/v1` };
-  const { code, stdout, stderr } = await runCommand(["retry", id, "--lines", "all"], env);
+  const url = `http://127.0.0.1:${await listening(server)}/v1`;
+  const retry = ["retry", id, "--lines", "all", "--url", url];
+  const { code, stdout, stderr } = await runCommand(retry, {});
   expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
-  expect(stderr).toMatch(/^batchd: a batch may have been made, which batchd list shows\n/);
+  expect(stderr).toContain(
+    `batchd: a batch may have been made, which batchd list --url ${url} shows\n`,
+  );
   const { data } = await service.openai.batches.list();
   expect(data).toHaveLength(2);
 });
