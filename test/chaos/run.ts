@@ -1,6 +1,6 @@
 /**
  * `npm run chaos`: kills every process of a fleet ten times, lets it stand still beyond its leases twice, restarts PostgreSQL
- * twice and overloads the bucket for a minute while twenty batches go through. It takes some six minutes. `--seed N` repeats an
+ * twice and overloads the bucket for a minute while twenty batches go through. It takes some eight minutes. `--seed N` repeats an
  * order of events, and `--small` makes the run of `npm test`.
  *
  * `npm run upgrade -- REF`: starts a fleet of the version that git knows as REF, and replaces its servers one by one by those of
