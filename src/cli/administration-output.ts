@@ -5,7 +5,7 @@ import { ADMIN_PAGE } from "../contract/key.ts";
 import { PublicError } from "../errors.ts";
 import type { Administration } from "../runtime/administration.ts";
 import type { Page } from "../store/page.ts";
-import { sayJson, sayTable } from "../terminal/lines.ts";
+import { note, sayJson, sayTable } from "../terminal/lines.ts";
 import { complainInLines, fail, OK } from "../terminal/output.ts";
 import { date } from "../words.ts";
 
@@ -47,6 +47,8 @@ export async function* everyOne<T, Id>(
 interface Table<T> {
   readonly head: readonly string[];
   readonly rowOf: (item: T) => readonly string[];
+  /** What is said where there is none. */
+  readonly none: string;
 }
 
 /** Prints a list as a table, or each object as the API shows it. Returns the exit code. */
@@ -60,7 +62,8 @@ export async function sayEach<T>(
   }
   const rows: (readonly string[])[] = [];
   for await (const item of items) rows.push(shape.rowOf(item));
-  sayTable(shape.head, rows);
+  if (rows.length === 0) note(shape.none);
+  else sayTable(shape.head, rows);
   return OK;
 }
 

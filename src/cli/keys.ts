@@ -82,9 +82,10 @@ async function list({ json }: ListFlags, { keys }: Administration): Promise<numb
     (page) => keys.list(page),
     ({ id }) => id,
   );
-  return sayEach(every, json ? presentKey : { head: HEAD, rowOf });
+  return sayEach(every, json ? presentKey : { head: HEAD, rowOf, none: NONE });
 }
 
+const NONE = "No keys were made. batchd keys create makes one.";
 const HEAD = ["ID", "NAME", "PROJECT", "SCOPES", "EXPIRES", "LAST USED"];
 
 const rowOf = ({ id, name, project, scopes, expiresAtMs, lastUsedAtMs }: StoredKey): string[] => [

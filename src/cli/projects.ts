@@ -97,9 +97,10 @@ async function list({ json }: ListFlags, { projects }: Administration): Promise<
     (page: { limit: number; after: string | null }) => projects.list(page),
     ({ name }) => name,
   );
-  return sayEach(every, json ? presentProject : { head: HEAD, rowOf });
+  return sayEach(every, json ? presentProject : { head: HEAD, rowOf, none: NONE });
 }
 
+const NONE = "No projects were made. batchd projects create makes one.";
 const HEAD = ["NAME", "WEIGHT", "MODELS", "QUOTAS", "MADE", "DELETED"];
 
 const rowOf = ({ name, rules, createdAtMs, deletedAtMs }: StoredProject): string[] => {

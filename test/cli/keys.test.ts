@@ -153,7 +153,13 @@ test("every mistake in the options of a new key is named, and nothing is made", 
   for (const option of ["--name", "--project", "--scopes", "--expires-in"]) {
     expect(stderr).toContain(`batchd: ${option}: `);
   }
-  expect((await keys(folder.path, "list")).stdout.trim().split("\n")).toHaveLength(1);
+  for (const kind of ["keys", "projects"]) {
+    expect(await runCommand([kind, "list", "--data-dir", folder.path])).toMatchObject({
+      code: 0,
+      stdout: "",
+      stderr: `No ${kind} were made. batchd ${kind} create makes one.\n`,
+    });
+  }
 });
 
 test("a path of the configuration begins where the command is started", async () => {
