@@ -17,7 +17,7 @@ import type { BlobIntents } from "../blobs/blob-intents.ts";
 import { sleep } from "../clock.ts";
 import type { EventType } from "../contract/event.ts";
 import type { BatchResult, IncompleteChunk, ResultFiles } from "../store/finalizing.ts";
-import type { BatchLease, ClaimedBatch } from "../store/leases.ts";
+import type { ClaimedBatch } from "../store/leases.ts";
 import type { ProjectTurn } from "../store/project-turns.ts";
 import type { Store } from "../store/store.ts";
 import type { Attributes } from "../telemetry/tracing.ts";
@@ -75,8 +75,9 @@ async function finalize(
   const ids = { output: newFileId(), error: newFileId() };
   const blobKeys = [resultBlobKey(ids.output), resultBlobKey(ids.error)];
   const files = await deps.intents.during(blobKeys, async () => {
-    const result = await writeResults({ ...claimed, ids }, run, deps);
-    return result !== null && (await publish(claimed, result, { ...deps, run })) ? result : null;
+    const toWrite = { ...claimed, ids, damages: [] };
+    const result = await writeResults(toWrite, run, deps);
+    return result !== null && (await publish(toWrite, result, { ...deps, run })) ? result : null;
   });
   return files === null ? null : announceEnd(claimed.batch, files, deps);
 }
@@ -86,17 +87,19 @@ async function finalize(
  * was lost.
  */
 async function publish(
-  { lease, batch }: ClaimedBatch,
+  toWrite: ToWrite,
   results: Results,
   deps: FinalizerDeps & { readonly run: Run },
 ): Promise<boolean> {
   const { store, clock, log, announcementsFor, storageWaits, run } = deps;
+  const { lease, batch } = toWrite;
   const result = { ...results, announcements: announcementsFor(batch) };
   for (;;) {
     try {
       const isPublished = await store.finishBatchIfLeased(lease, result);
       // Without this the loss would be counted nowhere: the lease is released before its next renewal.
-      if (!isPublished) run.loseLease();
+      if (isPublished) logDamages(toWrite, deps);
+      else run.loseLease();
       return isPublished;
     } catch (err) {
       if (!isPassing(err) || run.stop.aborted) throw err;
@@ -147,6 +150,12 @@ type Results = Omit<BatchResult, "announcements">;
 
 interface ToWrite extends ClaimedBatch {
   readonly ids: ResultIds;
+  readonly damages: object[];
+}
+
+/** Logs what was lost, once the lease has held so far: without it the sweep may have removed the journal of a deleted batch. */
+function logDamages({ batch, damages }: ToWrite, { log }: Pick<FinalizerDeps, "log">): void {
+  for (const damage of damages) log.error({ batch: batch.id, ...damage }, "journal.damaged");
 }
 
 /** Writes both files. Returns null when the run is to end first, or lines have to be sent again. */
@@ -155,7 +164,7 @@ async function writeResults(
   run: Run,
   deps: FinalizerDeps,
 ): Promise<Results | null> {
-  const { batch, lease, ids } = toWrite;
+  const { batch, ids } = toWrite;
   const results = new BatchResults(deps.blobs, ids);
   const { merge, canSendAgain } = mergeOf(toWrite, deps);
   // The rows are not needed any more once lines are to be sent again; the pass goes on to find all damage.
@@ -164,7 +173,7 @@ async function writeResults(
     await addRows(results, { toWrite, merge, isInVain, stop: run.stop }, deps);
     if (isInVain()) {
       await results.discard();
-      await giveBack(lease, run.stop.aborted ? [] : merge.incomplete, deps);
+      await giveBack(toWrite, run.stop.aborted ? [] : merge.incomplete, deps);
       return null;
     }
     // The store wrote the other date. What this process takes for the store's clock may be a little behind it.
@@ -222,11 +231,11 @@ async function addRows(
 }
 
 /** Returns what the lines are read from, and how. */
-const sourceOf = ({ batch, input, failureCount }: ToWrite, { blobs, log }: FinalizerDeps) => ({
+const sourceOf = ({ input, failureCount, damages }: ToWrite, { blobs }: FinalizerDeps) => ({
   blobs: doubted(blobs, failureCount),
   inputBlobKey: input?.blobKey ?? NO_SUCH_BLOB,
   isLastTry: failureCount >= MAX_FAILURES,
-  onDamaged: (damage: object) => log.error({ batch: batch.id, ...damage }, "journal.damaged"),
+  onDamaged: (damage: object) => void damages.push(damage),
 });
 
 function mergeOf(toWrite: ToWrite, deps: FinalizerDeps) {
@@ -243,12 +252,15 @@ function mergeOf(toWrite: ToWrite, deps: FinalizerDeps) {
 
 /** Gives the batch to its next finalizer, or back to the runs that send the lines of its incomplete chunks again. */
 async function giveBack(
-  lease: BatchLease,
+  toWrite: ToWrite,
   incomplete: readonly IncompleteChunk[],
-  { store, metrics, log, onReopened }: FinalizerDeps,
+  deps: FinalizerDeps,
 ): Promise<void> {
+  const { store, metrics, log, onReopened } = deps;
+  const { lease } = toWrite;
   const chunks = incomplete.length;
   if (chunks > 0 && (await store.reopenChunksIfLeased(lease, incomplete))) {
+    logDamages(toWrite, deps);
     log.warn({ batch: lease.batchId, chunks }, "batch.reopened");
     onReopened();
   } else if (!(await store.releaseBatchIfLeased(lease))) return;

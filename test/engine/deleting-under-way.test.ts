@@ -83,6 +83,12 @@ async function leftovers() {
   return [...rows, ...namesBelow(join(service.dataDir, "blobs"))];
 }
 
+async function lostLeases(): Promise<number> {
+  const metrics = await (await fetch(`${service.url}/metrics`)).text();
+  const lost = /batchd_lease_changes_total\{[^}]*kind="batch"[^}]*change="lost"[^}]*\} (\d+)/;
+  return Number(lost.exec(metrics)?.[1] ?? 0);
+}
+
 /** The sweep looks again at each deletion. */
 afterEach(async () => {
   blobs.puts.open();
@@ -135,6 +141,18 @@ test("while it is finalized, before and after its files are written", async () =
     expect(service.events.count("batch.completed", { batch: id })).toBe(0);
     await remove(other.id);
   }
+});
+
+test("while its journal is merged: no damage of the journal is reported, as the sweep has removed it", async () => {
+  blobs.reads.close("journal/");
+  const { id } = await service.submit(lines(30));
+  await blobs.reads.reached();
+  await removeAndLook(id);
+  await service.events.reached("batch.removed", { batch: id });
+  const lostBefore = await lostLeases();
+  blobs.reads.open();
+  await expect.poll(lostLeases).toBeGreaterThan(lostBefore);
+  expect(service.events.count("journal.damaged", { batch: id })).toBe(0);
 });
 
 test("right after its end: nothing says that it has ended in another way", async () => {
