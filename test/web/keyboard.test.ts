@@ -89,6 +89,31 @@ describe.skipIf(!hasChromium())("with the keyboard", () => {
     expect(asked).toEqual(["?limit=20&after_line=20"]);
   });
 
+  test("the lines of a batch that runs come over a slow network, too", async () => {
+    visit.upstream.holdAfter(visit.upstream.total + 150);
+    const lines = Array.from({ length: 200 }, (_, n) => chatLine(`slow-${n}`, `question ${n}`));
+    const { id } = await visit.service.submit(lines);
+    const page = await visit.openPage(`/batches/${id}`);
+    await page.getByText("150 of 200").waitFor();
+    await page.clock.install();
+    const came = Promise.withResolvers<void>();
+    const asked: string[] = [];
+    await page.route("**/lines?*", async (route) => {
+      asked.push(route.request().url());
+      if (asked.length > 1) return;
+      await came.promise;
+      await route.continue();
+    });
+    await page.reload();
+    await page.getByText("Live").waitFor();
+    visit.upstream.release();
+    await page.getByText("200 of 200").waitFor();
+    await page.clock.fastForward("00:10");
+    came.resolve();
+    await page.getByText("Lines 1 to 20").waitFor();
+    await page.unrouteAll();
+  });
+
   test("the way back through filters shows those of each list", async () => {
     const page = await visit.openPage("/");
     const status = page.getByRole("combobox", { name: "Status" });

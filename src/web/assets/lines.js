@@ -39,6 +39,9 @@ let afterLine = 0;
 let lastLine = 0;
 /** The number of calls of {@link show}. A new one ends those before. */
 let shows = 0;
+/** Whether the last of these calls is under way, and whether the rows have become older meanwhile. */
+let isAsking = false;
+let isLate = false;
 /** @type {ReturnType<typeof setTimeout> | null} */
 let again = null;
 
@@ -70,8 +73,10 @@ function update() {
   again = null;
   if (!mayChange) return;
   // A reader of a raw line is not disturbed.
-  if (document.querySelector("dialog[open]") === null) void show(afterLine);
-  else updateSoon();
+  if (document.querySelector("dialog[open]") !== null) updateSoon();
+  // Over a slow network, each answer would come too late for the next call.
+  else if (isAsking) isLate = true;
+  else void show(afterLine);
 }
 
 function filled() {
@@ -82,6 +87,22 @@ function filled() {
 /** @param {number} after */
 async function show(after) {
   const turn = ++shows;
+  isAsking = true;
+  try {
+    await showFrom(after, turn);
+  } finally {
+    if (turn === shows) isAsking = false;
+  }
+  if (isAsking || !isLate) return;
+  isLate = false;
+  update();
+}
+
+/**
+ * @param {number} after
+ * @param {number} turn
+ */
+async function showFrom(after, turn) {
   const params = new URLSearchParams(filter);
   params.set("limit", String(ROWS));
   // The server looks at some lines only for one page, and a rare line may come many pages later.
