@@ -161,6 +161,29 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     expect(await visit.leave()).toEqual([expect.stringContaining("ERR_FAILED")]);
   });
 
+  test("the first lines are those of the file that was asked for last", async () => {
+    const early = await service.upload([chatLine("early", "Hi")]);
+    const late = await service.upload([chatLine("late", "Hi")]);
+    const page = await visit.openPage("/files");
+    const press = (id: string) =>
+      page.locator(`#row-${id}`).getByRole("button", { name: "First lines" }).click();
+    const slow = Promise.withResolvers<void>();
+    await page.route(`**/${early}/content`, async (route) => {
+      await slow.promise;
+      await route.continue();
+    });
+    await press(early);
+    await press(late);
+    await page.getByRole("dialog").getByText('"custom_id":"late"').waitFor();
+    const answered = page.waitForResponse(`**/${early}/content`);
+    slow.resolve();
+    await (await answered).finished();
+    await page.evaluate("new Promise((resolve) => setTimeout(resolve))");
+    expect(await page.locator("#preview-title").textContent()).toBe(late);
+    await page.keyboard.press("Escape");
+    expect(await page.getByRole("dialog").count()).toBe(0);
+  });
+
   test("a file whose upload was left can be chosen again on the way back, and early", async () => {
     const page = await visit.openPage("/files");
     const path = join(folder, "left.jsonl");

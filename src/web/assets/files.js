@@ -6,6 +6,9 @@ import { visible } from "./visible.js";
 
 const PREVIEW_LINES = 20;
 
+/** The number of calls of {@link preview}. A new one ends those before. */
+let previews = 0;
+
 const form = document.getElementById("upload");
 if (form instanceof HTMLFormElement) startUpload(form);
 
@@ -37,7 +40,9 @@ async function uploadChosen(form, input) {
 
 /** @param {string} id */
 async function preview(id) {
+  const turn = ++previews;
   const start = await readStart(id);
+  if (turn !== previews) return;
   if (!start.ok) {
     note(start.message, "bad");
     return;
