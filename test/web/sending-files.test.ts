@@ -184,6 +184,29 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     expect(await page.getByRole("dialog").count()).toBe(0);
   });
 
+  test("two files are deleted at once from a page whose session has become another one", async () => {
+    const ids = [
+      await service.upload([chatLine("a", "Hi")]),
+      await service.upload([chatLine("b", "Hi")]),
+    ];
+    const page = await visit.openPage("/files");
+    await page.evaluate("document.documentElement.dataset.token = 'of the former session'");
+    const bothAsk = Promise.withResolvers<void>();
+    let count = 0;
+    await page.route(`${service.url}/files`, async (route) => {
+      if (++count === ids.length) bothAsk.resolve();
+      await bothAsk.promise;
+      await route.continue();
+    });
+    for (const id of ids) {
+      await page.locator(`#row-${id}`).getByRole("button", { name: "Delete" }).click();
+      await page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+    }
+    for (const id of ids) await page.locator(`#row-${id}`).waitFor({ state: "detached" });
+    const refused = expect.stringContaining("403");
+    expect(await visit.leave()).toEqual([refused, refused]);
+  });
+
   test("a file whose upload was left can be chosen again on the way back, and early", async () => {
     const page = await visit.openPage("/files");
     const path = join(folder, "left.jsonl");

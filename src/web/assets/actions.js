@@ -45,8 +45,9 @@ export function startActions() {
 export async function callApi(method, path, body = null, key = null) {
   const given = key === null ? {} : { "idempotency-key": key };
   const send = () => textOf(`${root}web/v1/${path}`, { method, headers: given, body });
+  const sentToken = token();
   let answer = await send();
-  if (answer !== null && isForeign(answer.status, answer.text) && (await renewToken())) {
+  if (answer !== null && isForeign(answer.status, answer.text) && (await renewToken(sentToken))) {
     answer = await send();
   }
   if (answer === null) return { ok: false, message: SILENT };

@@ -235,9 +235,10 @@ async function sendAgain(path, body, onProgress, key = null) {
     ;
     pauseMs = Math.min(pauseMs * 2, PAUSE_MS.last)
   ) {
+    const sentToken = token();
     const answer = await send(path, body, onProgress, key);
     if (answer.ok) return answer;
-    if (answer.next === "renew" && (await renewToken())) continue;
+    if (answer.next === "renew" && (await renewToken(sentToken))) continue;
     if (answer.next !== "retry" || waitedMs >= PATIENCE_MS) return answer;
     const message = body instanceof FormData ? await faultOf(body) : null;
     if (message !== null) return { ok: false, message, next: "restart" };
