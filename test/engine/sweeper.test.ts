@@ -361,7 +361,7 @@ test("an upload that a machine has slept through, beyond its intent, is no garba
   expect(await service.text(await uploading)).toContain("line-3");
 });
 
-test("a batch whose removal takes long holds up none behind it", async () => {
+test("the removal of a batch does not wait for the one before it", async () => {
   await using two = await twoProcesses();
   const { store, sweeper } = two;
   for (let n = 0; n < 3; n++) {
