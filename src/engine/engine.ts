@@ -25,6 +25,7 @@ import { readLinePage } from "./line-page.ts";
 import { Loops } from "./loops.ts";
 import type { Pricing } from "./pricing.ts";
 import { ProgressSampler } from "./progress-sampler.ts";
+import type { SideBySideOptions } from "./side-by-side.ts";
 import { Stalls } from "./stalls.ts";
 import { StorageWaits } from "./storage-waits.ts";
 
@@ -132,17 +133,24 @@ export class Engine {
     const { pollEveryMs } = this.#options;
     const onDerived = () => this.#loops.nudge("intake");
     const deriving = { ...deps, look: { thoroughAtMs: 0 }, onDerived };
-    this.#loops.runSideBySide("derive", pollEveryMs, (turn) => claimToDerive(turn, deriving));
-    this.#loops.runSideBySide("intake", pollEveryMs, async (turn) => {
+    const { fleet } = this.#options;
+    const claimSideBySide = (step: Step, claim: SideBySideOptions["claim"]) =>
+      this.#loops.runSideBySide(step, pollEveryMs, async (turn) =>
+        fleet.claimsInMs > 0 ? null : claim(turn),
+      );
+    claimSideBySide("derive", (turn) => claimToDerive(turn, deriving));
+    claimSideBySide("intake", async (turn) => {
       const claim = () => claimToValidate(turn, deps);
       const work = await storageWaits.duringClaim("validate", claim);
       if (work === null) return null;
       return { ...work, run: () => work.run().finally(() => this.#scheduler.recheck()) };
     });
-    this.#loops.runSideBySide("finalize", pollEveryMs, (turn) =>
+    claimSideBySide("finalize", (turn) =>
       storageWaits.duringClaim("finalize", () => claimToFinalize(turn, deps)),
     );
-    this.#loops.run("chunks", pollEveryMs, () => this.#scheduler.startNext());
+    this.#loops.run("chunks", pollEveryMs, async () =>
+      fleet.claimsInMs > 0 ? fleet.claimsInMs : this.#scheduler.startNext(),
+    );
     const sampler = new ProgressSampler({
       store: this.#options.store,
       running: () => this.#leases.runningBatches(),

@@ -7,6 +7,12 @@ import { type Clock, clockWithDates } from "../clock.ts";
 import type { RenewedReplica } from "../store/replicas.ts";
 import { decodeReport, type ReplicaReport, type WebhookName } from "./replica-report.ts";
 
+/**
+ * The time in which replicas that were cut off from the store together have renewed: they try every three seconds
+ * (`capacity-sharing.ts`), and it takes some until a connection stands.
+ */
+const ALL_BACK_WITHIN_MS = 9_000;
+
 /** Another replica. */
 export interface KnownPeer extends ReplicaReport {
   readonly owner: string;
@@ -22,6 +28,9 @@ export class Fleet {
   #peers: readonly KnownPeer[] = [];
   #workers: readonly KnownPeer[] = [];
   #isHousekeeper = false;
+  #isCutOff = false;
+  /** The elapsed time from which on work may be claimed. */
+  #claimsAtMs = 0;
   /** Whether the store goes by the clock of this machine. */
   readonly #isStoreHere: boolean;
   /** A date by the clock of the store, and the elapsed time at which it was read; null before the first renewal. */
@@ -68,6 +77,15 @@ export class Fleet {
   /** Whether the housekeeping is the duty of this process. */
   get isHousekeeper(): boolean {
     return this.#isHousekeeper;
+  }
+
+  /**
+   * The milliseconds for which no work is to be claimed. After an outage of the store the leases of all have run out, while the
+   * requests of their holders are still in flight. The first one back would take their work, and send its lines again.
+   */
+  get claimsInMs(): number {
+    if (this.#isCutOff && this.#workers.length > 0) return ALL_BACK_WITHIN_MS;
+    return Math.max(0, this.#claimsAtMs - this.#clock.elapsedMs());
   }
 
   /**
@@ -121,6 +139,9 @@ export class Fleet {
 
   renewed({ peers, isHousekeeper, nowMs }: Omit<RenewedReplica, "shares">): void {
     const isNew = isHousekeeper && !this.#isHousekeeper;
+    // The claims of the others have run out, too, so that they are not among the workers until they renew.
+    this.#claimsAtMs = this.#clock.elapsedMs() + this.claimsInMs;
+    this.#isCutOff = false;
     this.#peers = peers.flatMap(({ owner, report: text }) => {
       const report = decodeReport(text);
       return report === null ? [] : [{ owner, ...report }];
@@ -139,8 +160,10 @@ export class Fleet {
     if (heardAtMs !== null && this.#reloadHeardAtMs > heardAtMs) this.#onReload();
   }
 
-  /** Notes that the claim of this process has ended. Another replica may have the duty now. */
+  /** Notes that this process could not renew in time. Another replica may have the duty now. */
   lost(): void {
+    // Where the renewals are late again and again, a wait after each of them would let nothing be claimed any more.
+    if (this.#clock.elapsedMs() >= this.#claimsAtMs) this.#isCutOff = true;
     this.#isHousekeeper = false;
   }
 }

@@ -17,6 +17,8 @@ import { clockWrongBy } from "../support/wrong-clock.ts";
 
 /** They are two chunks, of which each worker takes one. */
 const LINES = 900;
+/** They leave a worker room for more. */
+const FEW_LINES = 8;
 /** The lines that a worker gets answers for before it is disturbed. */
 const ANSWERED = 100;
 /** A silence is noticed when no statement has been answered for so long; half a minute when the URL does not say it. */
@@ -32,6 +34,9 @@ const metricsOf = async ({ url }: Member) =>
 
 const lostChunks = async (member: Member) =>
   (await metricsOf(member)).value("batchd_lease_changes_total", { kind: "chunk", change: "lost" });
+
+const slotsOf = async (member: Member) =>
+  (await metricsOf(member)).value("batchd_upstream_concurrency_limit", { target: "model" });
 
 const isReady = async ({ url }: Member) => (await fetch(`${url}/ready`)).status;
 
@@ -77,9 +82,7 @@ async function expectOthersToGoOn(
   expect(await refusal).toEqual(UNAVAILABLE);
   expect(await isReady(cutOff)).toBe(503);
 
-  const slots = async () =>
-    (await metricsOf(cutOff)).value("batchd_upstream_concurrency_limit", { target: "model" });
-  await eventually("the slots of the worker that is cut off", slots).toBe(0);
+  await eventually("the slots of the worker that is cut off", () => slotsOf(cutOff)).toBe(0);
   const sent = other.upstream.total + cutOff.upstream.total;
 
   cutOff.upstream.release();
@@ -105,6 +108,37 @@ describe.skipIf(postgres === null)("on PostgreSQL", () => {
         proxy.network = state === "well" ? "well" : network;
       });
     }
+  });
+
+  test("after an outage of the database for all workers, none takes the lines that another one has in flight", async () => {
+    const databaseUrl = await postgres!.createDatabase();
+    await using fleet = new Fleet({ databaseUrl });
+    const api = await fleet.api();
+    const start = async () => {
+      const proxy = await TcpProxy.before(databaseUrl);
+      const worker = await fleet.worker({ databaseUrl: proxy.urlOf(databaseUrl) });
+      worker.upstream.hold();
+      return { ...worker, proxy };
+    };
+    const workers = await Promise.all([start(), start()]);
+    const id = await submit(api, FEW_LINES);
+    const holder = await Promise.any(
+      workers.map((worker) => worker.upstream.reached(FEW_LINES).then(() => worker)),
+    );
+    const [other] = workers.filter((worker) => worker !== holder);
+
+    for (const { proxy } of workers) proxy.network = "cut";
+    for (const worker of workers) await eventually("its slots", () => slotsOf(worker)).toBe(0);
+    // The one that is back first has room, and looks for work.
+    other!.proxy.network = "well";
+    await eventually("the slots of the first", () => slotsOf(other!)).not.toBe(0);
+    const next = await submit(api, 1);
+    holder.proxy.network = "well";
+    for (const { upstream } of workers) upstream.release();
+    await expectEveryLineOnce(api, next, 1);
+    await expectEveryLineOnce(api, id, FEW_LINES);
+    expect(await lostChunks(holder)).toBe(0);
+    expect(holder.upstream.total + other!.upstream.total).toBe(FEW_LINES + 1);
   });
 
   test("clocks that are ten minutes apart change nothing: no lease is lost before its time, and none is kept after it", async () => {

@@ -1,6 +1,9 @@
 /** The date by which all replicas go, whatever date a machine shows: processes on one PostgreSQL. */
 import { describe, expect, test } from "vitest";
+import { Fleet } from "../../src/engine/fleet.ts";
+import { encodeReport } from "../../src/engine/replica-report.ts";
 import { createBatch } from "../support/batches.ts";
+import { FakeClock } from "../support/fake-clock.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { startReceiver } from "../support/receiver.ts";
@@ -78,4 +81,60 @@ describe.skipIf(postgres === null).each([
       expect(Math.abs(Number(headers["webhook-timestamp"]) - Date.now() / 1_000)).toBeLessThan(300);
     }
   });
+});
+
+const WORKER = encodeReport({
+  isWorker: true,
+  canWrite: true,
+  targets: [],
+  routes: [],
+  commonFailures: [],
+});
+
+test("a replica that was cut off from the store among others claims nothing until they have had time to renew", () => {
+  const clock = new FakeClock();
+  const fleet = new Fleet(clock);
+  const renewal = { peers: [{ owner: "other", report: WORKER }], isHousekeeper: false, nowMs: 0 };
+  expect(fleet.claimsInMs).toBe(0);
+  fleet.renewed(renewal);
+  expect(fleet.claimsInMs).toBe(0);
+
+  fleet.lost();
+  expect(fleet.claimsInMs).toBeGreaterThan(0);
+  clock.advance(60_000);
+  expect(fleet.claimsInMs).toBeGreaterThan(0);
+  // The claim of the other one has run out as well.
+  fleet.renewed({ ...renewal, peers: [] });
+  expect(fleet.claimsInMs).toBe(9_000);
+  clock.advance(3_000);
+  fleet.renewed(renewal);
+  expect(fleet.claimsInMs).toBe(6_000);
+  clock.advance(6_000);
+  expect(fleet.claimsInMs).toBe(0);
+});
+
+test("a replica whose renewals are late again and again claims in between", () => {
+  const clock = new FakeClock();
+  const fleet = new Fleet(clock);
+  const renewal = { peers: [{ owner: "other", report: WORKER }], isHousekeeper: false, nowMs: 0 };
+  fleet.renewed(renewal);
+  const waits: number[] = [];
+  // Each takes 6.5 s and begins 3 s after the end of the former one, whose part runs out 9 s after its beginning.
+  for (let i = 0; i < 4; i++) {
+    clock.advance(2_500);
+    waits.push(fleet.claimsInMs);
+    fleet.lost();
+    clock.advance(7_000);
+    fleet.renewed(renewal);
+  }
+  expect(waits.map((ms) => ms === 0)).toEqual([true, false, true, false]);
+});
+
+test("a lone server that was cut off from its store claims its work as soon as it is back", () => {
+  const fleet = new Fleet(new FakeClock());
+  const alone = { peers: [], isHousekeeper: true, nowMs: 0 };
+  fleet.renewed(alone);
+  fleet.lost();
+  fleet.renewed(alone);
+  expect(fleet.claimsInMs).toBe(0);
 });
