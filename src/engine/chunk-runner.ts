@@ -147,19 +147,18 @@ async function readJournal({ claimed, run }: ChunkRun, { store, blobs, log }: Ch
   const isLastTry = claimed.failureCount >= MAX_FAILURES;
   const reader = doubted(blobs, claimed.failureCount);
   const answered = new Set<number>();
-  const lost: string[] = [];
+  const lost: { readonly blob: string; readonly problem: string }[] = [];
   for (const segment of claimed.segments) {
     const reading = await readSegment(segment, { blobs: reader, isLastTry });
     if (reading.ok) for (const { lineNumber } of reading.records) answered.add(lineNumber);
-    else {
-      lost.push(segment.blobKey);
-      const { batchId: batch, chunkNumber: chunk } = claimed.lease;
-      const { problem } = reading;
-      log.error({ batch, chunk, blob: segment.blobKey, problem }, "journal.damaged");
-    }
+    else lost.push({ blob: segment.blobKey, problem: reading.problem });
   }
-  if (lost.length > 0 && !(await store.removeSegmentsIfLeased(claimed.lease, lost)))
-    run.loseLease();
+  const { batchId: batch, chunkNumber: chunk } = claimed.lease;
+  const keys = lost.map(({ blob }) => blob);
+  if (lost.length === 0 || (await store.removeSegmentsIfLeased(claimed.lease, keys))) {
+    // Without the lease, the sweep may have removed the journal of a deleted batch.
+    for (const damage of lost) log.error({ batch, chunk, ...damage }, "journal.damaged");
+  } else run.loseLease();
   return { answered, isGivenUp: isLastTry && lost.length === 0 };
 }
 
