@@ -98,12 +98,21 @@ export class Parameters {
         common.push([name, withoutSecrets(name, object ?? parsed(bytes))]);
       } else large.push({ name, bytes: bytes.length, sha256: sha256Of(bytes) });
     }
+    const varying = [...this.#varying].filter((name) => !this.#variesAbove(name)).sort();
     return {
       common: Object.fromEntries(common.sort(byName)),
       large: large.sort((a, b) => (a.name < b.name ? -1 : 1)),
-      varying: [...this.#varying].sort().slice(0, MAX_VARYING),
-      left_out: this.#leftOut.size + Math.max(0, this.#varying.size - MAX_VARYING),
+      varying: varying.slice(0, MAX_VARYING),
+      left_out: this.#leftOut.size + Math.max(0, varying.length - MAX_VARYING),
     };
+  }
+
+  /** Returns whether a parameter varies as a whole, so that a member of it says nothing more. */
+  #variesAbove(name: string): boolean {
+    for (let at = name.lastIndexOf("."); at > 0; at = name.lastIndexOf(".", at - 1)) {
+      if (this.#varying.has(name.slice(0, at))) return true;
+    }
+    return false;
   }
 
   /** Returns null for a member that is no parameter, or that there is no room for. */

@@ -78,6 +78,15 @@ describe("the parameters of all lines", () => {
     });
   });
 
+  test("name the whole where it varies, and no member that varied before", () => {
+    const bodies = [{ name: "x", strict: true }, { name: "y", strict: true }, "auto"];
+    const formats = bodies.map((schema) => ({ format: { schema, type: "json" } }));
+    expect(summaryOfBodies(...formats)).toMatchObject({
+      common: { format: { type: "json" } },
+      varying: ["format.schema"],
+    });
+  });
+
   test("are the same in another order and another spelling", () => {
     const summary = summaryOf([
       '{"a":{"x":1,"y":2},"t":1.0}',
