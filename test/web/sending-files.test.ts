@@ -1,5 +1,5 @@
 /** People who send files on the web page, in a real browser, with a real server. */
-import { writeFile } from "node:fs/promises";
+import { truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { hasChromium } from "../support/browser.ts";
@@ -122,6 +122,17 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     // The browser tells of these answers.
     const told = [502, ...inUse].map((status) => expect.stringContaining(String(status)));
     expect(await visit.leave()).toEqual(told);
+  });
+
+  test("the size of a file that is sent has the unit of the list of files", async () => {
+    const page = await visit.openPage("/files");
+    const path = join(folder, "huge.jsonl");
+    await writeFile(path, "");
+    await truncate(path, 2.3e9);
+    await page.route("**/web/v1/uploads", (route) => route.abort());
+    await page.locator("input[type=file]").setInputFiles(path);
+    await page.getByText("0% of 2.3 GB").waitFor();
+    expect(await visit.leave()).toContainEqual(expect.stringContaining("ERR_FAILED"));
   });
 
   test("a file that is dropped beside the place does not take the page away", async () => {

@@ -80,8 +80,13 @@ function update() {
 }
 
 function filled() {
-  const fields = [...new FormData(form)].map(([name, value]) => [name, String(value).trim()]);
-  return new URLSearchParams(fields.filter(([, value]) => value !== ""));
+  const params = new URLSearchParams();
+  for (const [name, value] of new FormData(form)) {
+    // The id of a line may begin or end with a space.
+    const text = name === "custom_id" ? String(value) : String(value).trim();
+    if (text !== "") params.set(name, text);
+  }
+  return params;
 }
 
 /** @param {number} after */
@@ -165,7 +170,11 @@ function showRows(data) {
 /** @param {readonly Line[]} data */
 function stateOf(data) {
   if (data.length > 0) return `Lines ${data[0]?.line} to ${data.at(-1)?.line}`;
-  return filter.size > 0 ? "No such line." : "No lines.";
+  if (filter.size === 0) return "No lines.";
+  const id = filter.get("custom_id") ?? "";
+  // It came with what was pasted, and cannot be seen.
+  const space = id === id.trim() ? "" : " The custom_id begins or ends with a space.";
+  return `No such line.${space}`;
 }
 
 /** @param {Line} line */

@@ -294,8 +294,10 @@ export async function uploadIn(form, file) {
 }
 
 /** @param {File} file */
-const sizeOf = ({ size }) =>
-  size < 1e6 ? `${Math.ceil(size / 1e3)} kB` : `${(size / 1e6).toFixed(1)} MB`;
+function sizeOf({ size }) {
+  if (size <= 999e3) return `${Math.ceil(size / 1e3)} kB`;
+  return size < 999.95e6 ? `${(size / 1e6).toFixed(1)} MB` : `${(size / 1e9).toFixed(1)} GB`;
+}
 
 /**
  * Lets people drop a file anywhere on a place, and marks it meanwhile.
