@@ -1,7 +1,7 @@
 /** A server that runs takes other upstreams, in a process of its own. */
 import { execFileSync } from "node:child_process";
 import { mkdtemp, rename, rm, symlink, watch, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { devNull, tmpdir } from "node:os";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { afterEach, beforeEach, expect, test } from "vitest";
@@ -41,8 +41,8 @@ const entry = (name: string, { url }: TestUpstream, slots: number) => ({
   interactive_reserve: 0,
 });
 
-const start = () =>
-  new BatchdProcess(["serve", "--port", "0", "--config", path, "--data-dir", join(dir, "data")]);
+const start = (config = path) =>
+  new BatchdProcess(["serve", "--port", "0", "--config", config, "--data-dir", join(dir, "data")]);
 
 async function clientOf(server: BatchdProcess): Promise<OpenAI> {
   return new OpenAI({ baseURL: `${await server.listening()}/v1`, apiKey: "none", maxRetries: 0 });
@@ -128,6 +128,13 @@ test("a file that becomes a pipe holds up no request, and is not read again", as
   await server.loggedLike(/is no file, and is not read again: restart.*"config.refused"/);
 
   expect((await fetch(`${url}/v1/files`)).status).toBe(401);
+});
+
+test("the null device, which says nothing, is loaded again without a complaint", async () => {
+  await using server = start(devNull);
+  await server.listening();
+  server.signal("SIGHUP");
+  await server.loggedLike(/"config.reloaded"/);
 });
 
 test("a path that leads nowhere any more is refused like a file with a fault", async () => {

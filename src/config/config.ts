@@ -5,6 +5,7 @@
  */
 import { createHash } from "node:crypto";
 import { accessSync, constants, statSync } from "node:fs";
+import { devNull } from "node:os";
 import { delimiter, join, resolve } from "node:path";
 import { isJsonObject } from "../contract/json-object.ts";
 import { certificateProblems } from "./certificates.ts";
@@ -38,7 +39,8 @@ export function loadConfig(flags: Overrides, env: Environment = process.env): Co
  */
 export function loadConfigAgain(flags: Overrides, env: Environment = process.env): ConfigResult {
   const { config: path } = { ...overridesFrom(env), ...flags };
-  if (path === undefined || !isOtherThanFile(path)) return loadConfig(flags, env);
+  if (path === undefined || path === devNull || !isOtherThanFile(path))
+    return loadConfig(flags, env);
   return { ok: false, problems: [`${path} is no file, and is not read again: restart the server`] };
 }
 
