@@ -206,7 +206,7 @@ export async function deleteBatch(
   const what = input ? `${id}, its results and its input file` : `${id} and its results`;
   if (!yes) await confirm(`Delete ${what}?`, signal);
   const deleted = await server.extension("the deletion of a batch", id, (path) =>
-    server.openai.delete<unknown>(path, input ? { query: { files: "input" } } : {}),
+    server.delete(path, { id, object: "batch" }, input ? { files: "input" } : {}),
   );
   if (json) sayJson(deleted);
   else say(`deleted ${printable(what)}`);

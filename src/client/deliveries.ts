@@ -8,7 +8,7 @@ import { date } from "../words.ts";
 import { EXIT } from "./exit-codes.ts";
 import { CommandFailure } from "./failure.ts";
 import { follow, type View } from "./follow.ts";
-import { isPassing, LOOK_TIMEOUT_MS } from "./server.ts";
+import { isPassing } from "./server.ts";
 import type { JsonFlag, Session } from "./session.ts";
 
 export interface DeliverFlags {
@@ -53,7 +53,7 @@ function ended(
 ): Promise<DeliveryObject | null> {
   const path = `/batches/${encodeURIComponent(batchId)}/deliveries/${id}`;
   return follow({
-    read: () => server.openai.get<DeliveryObject>(path, { timeout: LOOK_TIMEOUT_MS }),
+    read: () => server.openai.get<DeliveryObject>(path),
     isOver: hasEnded,
     passing: (error) => (isPassing(error) ? server.explain(error) : null),
     view: troubleView(),

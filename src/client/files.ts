@@ -99,7 +99,7 @@ export async function deleteFile(
   { server, signal }: Session,
 ): Promise<number> {
   if (!yes) await confirm(`Delete the file ${id}?`, signal);
-  const deleted = await server.openai.files.delete(id);
+  const deleted = await server.delete(`/files/${encodeURIComponent(id)}`, { id, object: "file" });
   if (json) sayJson(deleted);
   else say(`deleted ${printable(id)}`);
   return EXIT.done;

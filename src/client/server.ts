@@ -1,6 +1,7 @@
 /** The server behind a command, through the official SDK, and what its refusals mean to the user. */
 import OpenAI, {
   APIConnectionError,
+  APIConnectionTimeoutError,
   APIError,
   APIUserAbortError,
   type ClientOptions,
@@ -19,8 +20,8 @@ import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
 const MAX_RETRIES = 2;
 /** An answer may take long to begin: an upload is checked, and a long poll waits. */
 export const TIMEOUT_MS = 600_000;
-/** A wait asks for one object again and again. Without an answer the connection may be a dead one, and the next try has another. */
-export const LOOK_TIMEOUT_MS = 30_000;
+/** What only looks has an answer soon. Without one the connection may be a dead one, and the next try has another. */
+const LOOK_TIMEOUT_MS = 30_000;
 /** A refusal of batchd is shorter. */
 const MESSAGE_MAX_CHARACTERS = 2_000;
 
@@ -28,6 +29,8 @@ export class Server {
   readonly url: string;
   readonly openai: OpenAI;
   readonly #settings: ServerSettings;
+  /** Whether a deletion may have been carried out by a request without an answer. */
+  #mayHaveDeleted = false;
 
   /** All requests end when the signal aborts. */
   constructor(settings: ServerSettings, signal: AbortSignal) {
@@ -40,7 +43,7 @@ export class Server {
       ...(settings.keyVariable !== "OPENAI_API_KEY" && { organization: null, project: null }),
       maxRetries: MAX_RETRIES,
       timeout: TIMEOUT_MS,
-      fetch: boundedFetch,
+      fetch: (url, init) => this.#fetch(url, init),
       defaultHeaders: {
         "User-Agent": `batchd/${version}`,
         // The library wants a key. A server would call it a wrong one, and not a missing one.
@@ -55,7 +58,30 @@ export class Server {
     return ["batchd", ...words, ...flag].map(shellWord).join(" ");
   }
 
-  batch(id: string, options: { signal?: AbortSignal; maxRetries?: number; timeout?: number } = {}) {
+  async #fetch(url: string | URL | Request, init?: RequestInit): Promise<Response> {
+    const isDeletion = init?.method === "DELETE";
+    try {
+      const response = await boundedFetch(url, init);
+      // A proxy says so of a server that died.
+      if (isDeletion && response.status >= 500) this.#mayHaveDeleted = true;
+      return response;
+    } catch (error) {
+      if (isDeletion && isAnswerLost(error)) this.#mayHaveDeleted = true;
+      throw error;
+    }
+  }
+
+  /** Deletes an object. The SDK asks again where an answer was lost, and then there may be nothing left to delete. */
+  async delete(path: string, deleted: Deleted, query: Query = {}): Promise<unknown> {
+    try {
+      return await this.openai.delete<unknown>(path, { query });
+    } catch (error) {
+      if (this.#mayHaveDeleted && isGone(error)) return { ...deleted, deleted: true };
+      throw error;
+    }
+  }
+
+  batch(id: string, options: { signal?: AbortSignal; maxRetries?: number } = {}) {
     return this.openai.get<ShownBatch>(`/batches/${encodeURIComponent(id)}`, options);
   }
 
@@ -112,6 +138,9 @@ export class Server {
       return this.explain(new NotTheApi("something that is not JSON"));
     if (error instanceof NotTheApi) {
       return `${this.url} answers with ${error.message}. Is it a server with OpenAI's API? --url or BATCHD_URL names another one`;
+    }
+    if (isTimedOut(error)) {
+      return `${this.url} took the request and did not answer in time: the server, or a proxy before it, hangs`;
     }
     if (error instanceof APIConnectionError) {
       const reason = reasonOf(error);
@@ -181,6 +210,11 @@ const UNKNOWN_AUTHORITY: readonly string[] = [
 
 type Query = Readonly<Record<string, string | number>>;
 
+interface Deleted {
+  readonly id: string;
+  readonly object: "batch" | "file";
+}
+
 interface ListPage<T> {
   readonly data: readonly T[];
   readonly has_more: boolean;
@@ -188,6 +222,12 @@ interface ListPage<T> {
 
 const repeats = (url: string) =>
   `${url} sends the same page of its list again and again: it does not know the parameter 'after', so only the first page can be read`;
+
+interface RequestLimits {
+  readonly method: string;
+  signal?: AbortSignal | null | undefined;
+  timeout?: number;
+}
 
 class InterruptibleClient extends OpenAI {
   readonly #signal: AbortSignal;
@@ -206,8 +246,9 @@ class InterruptibleClient extends OpenAI {
   }
 
   /** The SDK calls this before each request. */
-  protected override async prepareOptions(options: { signal?: AbortSignal | null | undefined }) {
+  protected override async prepareOptions(options: RequestLimits) {
     options.signal ??= this.#signal;
+    if (options.method === "get") options.timeout ??= LOOK_TIMEOUT_MS;
   }
 
   /** A request that is sent on becomes a GET, and loses its key at another origin. A bucket may have the content of a file. */
@@ -253,6 +294,19 @@ function reasonOf(error: Error): string {
   // `fetch` has no word for a proxy that wants credentials.
   return cause.cause instanceof Error ? reasonOf(cause) : (code ?? (cause.message || message));
 }
+
+/** Whether the time for an answer is over. A connection that cannot be made in time is another matter. */
+const isTimedOut = (error: unknown): boolean =>
+  error instanceof APIConnectionTimeoutError &&
+  (error.cause === undefined || isAnswerLate(error.cause));
+
+const isAnswerLate = (cause: unknown): boolean =>
+  cause instanceof Error &&
+  (cause.name === "AbortError" || reasonOf(cause) === "UND_ERR_HEADERS_TIMEOUT");
+
+/** Whether a request that failed may have come to the server. */
+const isAnswerLost = (error: unknown): boolean =>
+  error instanceof Error && (isAnswerLate(error) || CLOSED.includes(reasonOf(error)));
 
 /** A body that breaks off is a TypeError of `fetch`, whose cause is an error of the socket. */
 const isBrokenOff = (error: unknown): error is TypeError =>

@@ -10,7 +10,7 @@ import { usualFormat } from "./options.ts";
 import { assertNotTooLong, assertReadable, assertWritable, errorsPathOf } from "./output.ts";
 import { jsonView, openView } from "./progress.ts";
 import { writeBoth, writeResults } from "./results.ts";
-import { isGone, isPassing, LOOK_TIMEOUT_MS, type Server } from "./server.ts";
+import { isGone, isPassing, type Server } from "./server.ts";
 import type { Session } from "./session.ts";
 import {
   costOf,
@@ -100,7 +100,7 @@ export async function watch(
   const batch = await followBatch({
     // The loop has tries of its own, and shows them.
     read: async () => {
-      const batch = await server.batch(id, { signal, maxRetries: 0, timeout: LOOK_TIMEOUT_MS });
+      const batch = await server.batch(id, { signal, maxRetries: 0 });
       isThere = true;
       return batch;
     },

@@ -87,3 +87,45 @@ test("a retry whose answer is lost says that its batch may have been made", asyn
   const { data } = await service.openai.batches.list();
   expect(data).toHaveLength(2);
 });
+
+const badGateway: Answer = async (asked, answer) => {
+  (await passOn(asked)).resume();
+  answer.writeHead(502, { "retry-after-ms": "1" }).end("<h1>Bad gateway</h1>");
+};
+
+const refuse: Answer = async (_, answer) => {
+  answer.writeHead(429, { "content-type": "application/json", "retry-after-ms": "1" });
+  answer.end(JSON.stringify({ error: { message: "Too many requests." } }));
+};
+
+/** Runs a deletion whose first answers are these, and the others those of the service. */
+async function deletion(words: readonly string[], ...answers: Answer[]) {
+  const server = createServer((asked, answer) => {
+    (answers.shift() ?? pass)(asked, answer).catch(() => answer.destroy());
+  });
+  const url = `http://127.0.0.1:${await listening(server)}/v1`;
+  return runCommand([...words, "--yes", "--json", "--url", url], {});
+}
+
+test.each([
+  ["is cut off", lose],
+  ["a proxy loses", badGateway],
+])("a deletion whose answer %s is done", async (_, losing) => {
+  const { id, input_file_id: input } = await service.run([chatLine("a", "Hi")]);
+  for (const [words, object] of [
+    [["files", "delete", input], { object: "file", id: input, deleted: true }],
+    [["delete", id], { object: "batch", id, deleted: true }],
+  ] as const) {
+    const { code, stdout, stderr } = await deletion(words, losing);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
+    expect(JSON.parse(stdout)).toEqual(object);
+  }
+  const { data } = await service.openai.batches.list();
+  expect(data.map((batch) => batch.id)).not.toContain(id);
+});
+
+test("a deletion that was refused and then finds nothing says that nothing is there", async () => {
+  const { code, stdout, stderr } = await deletion(["delete", "batch_mistyped"], refuse);
+  expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
+  expect(stderr).toContain("No batch found with id 'batch_mistyped'");
+});

@@ -1,8 +1,10 @@
-/** A wait whose connection dies without a word, as after a change of the network or the sleep of a machine. */
+/** A connection that dies without a word, as after a change of the network or the sleep of a machine. */
 import { once } from "node:events";
-import { createServer } from "node:http";
+import { createServer, type Server as HttpServer } from "node:http";
 import { afterEach, expect, test, vi } from "vitest";
-import { deliver } from "../../src/client/deliveries.ts";
+import { listBatches, showBatch } from "../../src/client/batches.ts";
+import { deliver, listDeliveries } from "../../src/client/deliveries.ts";
+import { listFiles, showFile } from "../../src/client/files.ts";
 import { Server } from "../../src/client/server.ts";
 import type { Session } from "../../src/client/session.ts";
 import { watch } from "../../src/client/wait.ts";
@@ -13,6 +15,12 @@ afterEach(() => {
   vi.useRealTimers();
   vi.restoreAllMocks();
 });
+
+async function clientOf(server: HttpServer, signal: AbortSignal): Promise<Server> {
+  const url = `http://127.0.0.1:${await listening(server)}/v1`;
+  const settings = { url, apiKey: null, isNamedByFlag: false, unusedProxy: null };
+  return new Server({ ...settings, keyVariable: "BATCHD_API_KEY" }, signal);
+}
 
 const object = (status: string) =>
   JSON.stringify({ id: "batch_1", batch_id: "batch_1", status, address: "/mnt/share" });
@@ -25,6 +33,7 @@ test.each([
     (session: Session) => deliver("batch_1", { location: "share", wait: true }, session),
   ],
 ])("the wait for a %s asks again after 30 s without an answer", async (_, status, wait) => {
+  const { signal } = new AbortController();
   let looks = 0;
   const server = createServer(({ method }, answer) => {
     answer.setHeader("content-type", "application/json");
@@ -32,10 +41,7 @@ test.each([
     else if (++looks > 1) answer.end(object(status));
     else server.emit("silent");
   });
-  const url = `http://127.0.0.1:${await listening(server)}/v1`;
-  const settings = { url, apiKey: null, isNamedByFlag: false, unusedProxy: null };
-  const { signal } = new AbortController();
-  const client = new Server({ ...settings, keyVariable: "BATCHD_API_KEY" }, signal);
+  const client = await clientOf(server, signal);
   for (const stream of [process.stdout, process.stderr]) {
     vi.spyOn(stream, "write").mockReturnValue(true);
   }
@@ -47,4 +53,31 @@ test.each([
   await vi.advanceTimersByTimeAsync(30_000);
   await waited;
   expect(looks).toBe(2);
+});
+
+test.each([
+  ["list", (session: Session) => listBatches({ limit: 20 }, session)],
+  ["show", (session: Session) => showBatch("batch_1", {}, session)],
+  ["deliveries", (session: Session) => listDeliveries("batch_1", {}, session)],
+  ["files list", (session: Session) => listFiles({ limit: 20 }, session)],
+  ["files show", (session: Session) => showFile("file-1", {}, session)],
+])("%s gives up after three looks of 30 s without an answer, and says so", async (_, look) => {
+  const { signal } = new AbortController();
+  const server = createServer(() => server.emit("silent"));
+  const client = await clientOf(server, signal);
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"], shouldAdvanceTime: true });
+  let silent = once(server, "silent");
+  const looked = look({ server: client, clock: systemClock, signal }).catch((error: unknown) =>
+    client.explain(error),
+  );
+  for (let looks = 1; looks <= 3; looks++) {
+    await silent;
+    silent = once(server, "silent");
+    await vi.advanceTimersByTimeAsync(30_000);
+    // The SDK pauses for up to a second before it asks again.
+    if (looks < 3) await vi.advanceTimersByTimeAsync(1_000);
+  }
+  expect(await looked).toBe(
+    `${client.url} took the request and did not answer in time: the server, or a proxy before it, hangs`,
+  );
 });
