@@ -200,8 +200,11 @@ export class Live {
   async #endStale(poll: Poll): Promise<void> {
     const openedBeforeMs = this.#deps.clock.elapsedMs() - MAX_AGE_MS;
     for (const listener of poll.listeners) {
+      const { outgoing, openedAtMs } = listener;
       if (!(await listener.isAllowed())) this.#end(poll, listener, "reload");
-      else if (listener.openedAtMs <= openedBeforeMs) this.#close(poll, listener);
+      else if (openedAtMs > openedBeforeMs) continue;
+      else if (outgoing.writableNeedDrain) outgoing.destroy();
+      else this.#close(poll, listener);
     }
   }
 
@@ -214,11 +217,12 @@ export class Live {
     this.#close(poll, listener);
   }
 
-  /** Gives the place back at once, even if the browser never reads the end. */
+  /**
+   * Gives the place back at once, even if the browser never reads the end. What is written is still sent: the last elements may
+   * be more than a connection takes at a time.
+   */
   #close(poll: Poll, listener: Listener): void {
-    const { outgoing } = listener;
-    if (outgoing.writableNeedDrain) outgoing.destroy();
-    else outgoing.end();
+    listener.outgoing.end();
     this.#remove(poll, listener);
   }
 

@@ -67,16 +67,7 @@ test("a project has a part of the streams, and the other projects keep theirs", 
 });
 
 test("pages of one batch share one poll", async () => {
-  const made = await fetch(`${service.url}/v1/batches`, {
-    method: "POST",
-    headers: { authorization: "Bearer key-of-a" },
-    body: JSON.stringify({
-      input_file_id: await inputThatWaits(),
-      endpoint: "/v1/embeddings",
-      completion_window: "24h",
-    }),
-  });
-  const { id } = (await made.json()) as { id: string };
+  const id = await batchOf([{ custom_id: "a", model: "m" }]);
   const cookie = await cookieOf("a");
   const pages = await Promise.all(Array.from({ length: 50 }, () => open(cookie, `/batches/${id}`)));
   expect(new Set(statuses(pages))).toEqual(new Set([200]));
@@ -89,14 +80,37 @@ test("pages of one batch share one poll", async () => {
   for (const controller of opened.splice(0)) controller.abort();
 });
 
-async function inputThatWaits(): Promise<string> {
+test("a page whose last elements are long gets all of them, and hears that nothing follows", async () => {
+  // Each sign takes six characters in HTML.
+  const model = "&".repeat(250);
+  const lines = Array.from({ length: 100 }, (_, n) => ({ custom_id: `line-${n}`, model }));
+  const id = await batchOf(lines);
+  await service.events.reached("batch.failed", { batch: id });
+  const text = await (await open(await cookieOf("a"), `/batches/${id}`)).text();
+  expect(text.length).toBeGreaterThan(100_000);
+  expect(text).toMatch(/event: parts\ndata: \{.*\}\n\nevent: over\ndata: \{\}\n\n$/);
+});
+
+/** Creates a batch of the project a. */
+async function batchOf(
+  lines: readonly { readonly custom_id: string; readonly model: string }[],
+): Promise<string> {
+  const headers = { authorization: "Bearer key-of-a" };
+  const post = async (path: string, body: FormData | string) => {
+    const answer = await fetch(service.url + path, { method: "POST", body, headers });
+    return ((await answer.json()) as { id: string }).id;
+  };
   const form = new FormData();
   form.set("purpose", "batch");
-  const line = { custom_id: "a", method: "POST", url: "/v1/embeddings", body: { model: "m" } };
-  form.set("file", new File([JSON.stringify(line)], "a.jsonl"));
-  const headers = { authorization: "Bearer key-of-a" };
-  const answer = await fetch(`${service.url}/v1/files`, { method: "POST", body: form, headers });
-  return ((await answer.json()) as { id: string }).id;
+  const text = lines
+    .map(({ custom_id, model }) =>
+      JSON.stringify({ custom_id, method: "POST", url: "/v1/embeddings", body: { model } }),
+    )
+    .join("\n");
+  form.set("file", new File([text], "a.jsonl"));
+  const input_file_id = await post("/v1/files", form);
+  const request = { input_file_id, endpoint: "/v1/embeddings", completion_window: "24h" };
+  return post("/v1/batches", JSON.stringify(request));
 }
 
 test("the headers of a stream can be asked for alone, and the connection stays", async () => {
