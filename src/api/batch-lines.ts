@@ -57,7 +57,7 @@ export class BatchLines {
     const reader = readers.acquire(asked.project);
     try {
       const page = await readLinePage(batch, query, (bytes) => {
-        if (room.add(bytes) !== null) throw noRoomFor("lines");
+        if (room.add(bytes) !== null) throw noRoomFor("lines", room);
       });
       return {
         page,

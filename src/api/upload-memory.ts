@@ -29,7 +29,7 @@ export async function* countedIn(
     const heldBytes = Math.min(piece.length, maxBytes - room.bytes);
     const free = heldBytes > 0 ? room.add(heldBytes) : null;
     yield piece;
-    if (free !== null) await freeInTime(free, clock, "uploads");
+    if (free !== null) await freeInTime(free, { room, what: "uploads", clock });
   }
 }
 

@@ -145,7 +145,7 @@ const LIMITS = z.strictObject({
   memory_bytes: bytes(16 * 1024 * 1024, Number.MAX_SAFE_INTEGER)
     .default(512 * 1024 * 1024)
     .describe(
-      "Bodies and answers in memory at a time: half for requests of clients, a quarter for lines of batches, a quarter for their answers. Without room, clients get a 503 and lines wait.",
+      "Bodies and answers in memory at a time: half for requests of clients, a quarter for lines of batches, a quarter for their answers. Without room, clients get a 503, or a 429 if their own project holds most of it, and lines wait.",
     ),
   allow_mixed_models: z
     .boolean()

@@ -86,7 +86,7 @@ const FORBIDDEN = failure(
 const TOO_MUCH = withHeaders(
   failure(
     "TooMuch",
-    "The project has used up a quota, which the message names. A limit of requests per minute has `rate_limit_exceeded` and `retry-after`; any other has `insufficient_quota`, and `x-should-retry: false`.",
+    "The project has used up a quota, which the message names. A limit that passes, such as the requests per minute, has `rate_limit_exceeded` and `retry-after`; any other has `insufficient_quota`, and `x-should-retry: false`.",
     {
       error: {
         message:

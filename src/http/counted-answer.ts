@@ -24,7 +24,9 @@ export async function countedAnswer<Answer>(
     const isShort = shortBytes + bytes <= SHORT_BYTES;
     if (isShort) shortBytes += bytes;
     const free = isShort ? null : room.add(bytes);
-    return free === null ? null : freeInTime(free, c.get("clock"), "answers");
+    return free === null
+      ? null
+      : freeInTime(free, { room, what: "answers", clock: c.get("clock") });
   };
   try {
     const answer = await make(count);

@@ -104,7 +104,8 @@ class BodyReader {
   readonly #checkRate = (): void => {
     const nowMs = this.#limits.clock.elapsedMs();
     if (this.#waitingSinceMs !== null) {
-      if (nowMs - this.#waitingSinceMs >= ROOM_WAIT_MS) this.#fail(noRoomFor("requests"));
+      if (nowMs - this.#waitingSinceMs >= ROOM_WAIT_MS)
+        this.#fail(noRoomFor("requests", this.#limits.room));
       return;
     }
     const allowedMs = SLOW_START_MS + (1000 * this.#body.length) / MIN_BYTES_PER_SECOND;

@@ -70,6 +70,11 @@ export class Room implements Disposable {
     return this.#part.add(this, bytes);
   }
 
+  /** Whether the owner holds most of what is held, and leaves room for the others. */
+  get isOwnersExcess(): boolean {
+    return this.#part.isExcessOf(this.owner);
+  }
+
   /** Releases all bytes. The room may be used again. */
   release(): void {
     this.#part.release(this);
@@ -95,6 +100,10 @@ class Part {
 
   get isFull(): boolean {
     return this.heldBytes >= this.#limitBytes();
+  }
+
+  isExcessOf(owner: string): boolean {
+    return !this.isFull && (this.#ownedBytes.get(owner) ?? 0) > this.heldBytes / 2;
   }
 
   add(room: Room, bytes: number): Promise<void> | null {

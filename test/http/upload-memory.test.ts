@@ -1,6 +1,7 @@
 /** Uploads to a storage that holds parts of them in memory. */
 import { expect, test } from "vitest";
 import { countedIn } from "../../src/api/upload-memory.ts";
+import type { PublicError } from "../../src/errors.ts";
 import { MemoryBudget } from "../../src/resources/memory-budget.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 
@@ -75,4 +76,22 @@ test("without room an upload waits for another one to end, and is asked to come 
   await clock.asleep(1, clock.nowMs() + 10_000);
   clock.advance(10_000);
   await refused;
+});
+
+test("a project that holds most of the memory is refused as such, and one beside it because of the server", async () => {
+  const { clock, memory } = open(0);
+  const refusalOf = async (owner: string) => {
+    using room = memory.open("requests", owner);
+    const upload = countedIn(room, pieces(1), { maxBytes: 1_000_000, clock });
+    await upload.next();
+    const refused = upload.next().catch(({ error }: PublicError) => error);
+    await clock.asleep(1, clock.nowMs() + 10_000);
+    clock.advance(10_000);
+    return await refused;
+  };
+  const hold = (owner: string, bytes: number) => memory.open("requests", owner).add(bytes);
+  hold("hasty", 2_800_000);
+  expect(await refusalOf("hasty")).toBe("rate_limit_exceeded");
+  hold("hasty", 500_000);
+  expect(await refusalOf("patient")).toBe("unavailable");
 });
