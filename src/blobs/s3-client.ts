@@ -90,7 +90,12 @@ export function openS3Client(options: S3ClientOptions, onRequest: OnS3Request): 
     // With an agent of ours the SDK does not wait for the answer to it.
     expectContinueHeader: false,
     ...(region !== undefined && { region }),
-    ...(endpoint !== undefined && { endpoint }),
+    // The SDK refuses an address together with a choice between those of AWS, which the machine may make for all programs.
+    ...(endpoint !== undefined && {
+      endpoint,
+      useDualstackEndpoint: false,
+      useFipsEndpoint: false,
+    }),
     ...(credentials !== undefined && { credentials: credentialsOf(credentials) }),
   };
   const client = new S3Client(config);

@@ -4,7 +4,7 @@ import { createServer } from "node:http";
 import { connect, createServer as createNetServer, type Socket } from "node:net";
 import { join } from "node:path";
 import Database from "better-sqlite3";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { newDeliveryId } from "../../src/batch/delivery.ts";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { CannotUnseal, keyOf, seal, unseal } from "../../src/deliveries/sealed-credentials.ts";
@@ -89,6 +89,22 @@ describe.skipIf(!hasS3Server())("with credentials of the client", () => {
     expect(sealedIn(service, id)).toBeNull();
     assertNoSecret(service, answer.text);
   });
+
+  test.each(["AWS_USE_DUALSTACK_ENDPOINT", "AWS_USE_FIPS_ENDPOINT"])(
+    "a machine with %s, which chooses between the addresses of AWS, delivers to the address of the client",
+    async (name) => {
+      vi.stubEnv(name, "true");
+      onTestFinished(() => void vi.unstubAllEnvs());
+      const asked = { ...bucketAt(s3.url), prefix: name };
+      const answer = await service.post(`/batches/${batchId}/deliveries`, asked);
+      expect(answer.status, answer.text).toBe(200);
+      const { id } = JSON.parse(answer.text) as DeliveryObject;
+      const ends = ["delivery.delivered", "delivery.given_up"].map((event) =>
+        service.events.reached(event, { delivery: id }).then(() => event),
+      );
+      expect(await Promise.race(ends)).toBe("delivery.delivered");
+    },
+  );
 
   test("the server of a bucket keeps no connection open behind its delivery, or behind a failed attempt", async () => {
     const open = new Set<Socket>();
