@@ -66,6 +66,8 @@ export class DeliveryRunner {
   /** The projects that have had their turn since all had one. */
   readonly #hadTurn = new Set<string>();
   readonly #inFlight = new Map<HeldDelivery, Promise<void>>();
+  /** What was left behind, and has not ended yet. It keeps its memory and its connection until then. */
+  readonly #leftBehind = new Set<HeldDelivery>();
   #loop: Promise<void> | null = null;
   #drained: Promise<void> | null = null;
 
@@ -151,7 +153,11 @@ export class DeliveryRunner {
   }
 
   #clientBuckets(): Pick<DeliveryClaim, "toClientBuckets" | "busyProjects"> {
-    const toClients = this.#claimed().filter(({ delivery }) => delivery.s3 !== null);
+    // A client may cancel any number of deliveries to a bucket that keeps them, so those that were left behind count as well.
+    const held = new Set([...this.#inFlight.keys(), ...this.#leftBehind]);
+    const toClients = [...held]
+      .map(({ claimed }) => claimed)
+      .filter(({ delivery }) => delivery.s3 !== null);
     const projects = toClients.map(({ batch }) => batch.project);
     const free = MAX_IN_FLIGHT_TO_CLIENTS - toClients.length;
     const most = Math.min(MAX_IN_FLIGHT_TO_CLIENTS_PER_PROJECT, free);
@@ -209,7 +215,7 @@ export class DeliveryRunner {
     const left = new Promise<never>((_, reject) => {
       signal.addEventListener("abort", () => {
         void sleep(clock, ABORT_GRACE_MS, ended.signal).then(() => {
-          if (!ended.signal.aborted) this.#cleanUpAfter(trying, held);
+          if (!ended.signal.aborted) void this.#cleanUpAfter(trying, held);
           reject(signal.reason as Error);
         });
       });
@@ -229,9 +235,12 @@ export class DeliveryRunner {
   }
 
   /** Cleans up once more when an adapter that was left behind has ended: it may have written until then. */
-  #cleanUpAfter(trying: Promise<unknown>, held: HeldDelivery): void {
-    const ends = [trying, this.#inFlight.get(held)];
-    void Promise.allSettled(ends).then(() => this.#passOn(held));
+  async #cleanUpAfter(trying: Promise<unknown>, held: HeldDelivery): Promise<void> {
+    this.#leftBehind.add(held);
+    await Promise.allSettled([trying, this.#inFlight.get(held)]);
+    await this.#passOn(held);
+    this.#leftBehind.delete(held);
+    this.#nudge.now();
   }
 
   async #record(held: HeldDelivery, end: End): Promise<void> {

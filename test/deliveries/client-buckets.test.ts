@@ -6,6 +6,7 @@ import { join } from "node:path";
 import Database from "better-sqlite3";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import { newDeliveryId } from "../../src/batch/delivery.ts";
+import { systemClock } from "../../src/clock.ts";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { CannotUnseal, keyOf, seal, unseal } from "../../src/deliveries/sealed-credentials.ts";
 import { submitLines } from "../support/batches.ts";
@@ -213,6 +214,55 @@ test("buckets of some projects that never answer leave room for those of others,
   expect(projects.map(started)).toEqual([4, 2, 1, 1, 1]);
   expect(service.events.count("delivery.started", { location: "client_bucket" })).toBe(8);
   silent.closeAllConnections();
+});
+
+test("a cancelled delivery that its bucket still keeps counts against its project until it has ended there", async () => {
+  await using upstream = await startUpstream();
+  const kept: (() => void)[] = [];
+  let keeps = true;
+  const bucket = createServer((request, response) => {
+    request.resume();
+    const answer = () => response.writeHead(404).end();
+    if (keeps && request.method === "PUT") kept.push(answer);
+    else answer();
+  });
+  const endpoint = `http://127.0.0.1:${await listening(bucket)}`;
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: {
+      deliveries: { allow_private_hosts: ["127.0.0.1"] },
+      auth: { keys: ["first", "second"].map((name) => ({ name, key: name, project: name })) },
+    },
+    // What an adapter gets to stop is over at once.
+    clock: { ...systemClock, after: (ms, fn) => systemClock.after(ms === 5_000 ? 0 : ms, fn) },
+  });
+  const client = async (apiKey: string) => {
+    const openai = service.openai.withOptions({ apiKey });
+    const { id } = await submitLines(openai, chatLines(1));
+    await service.events.reached("batch.completed", { batch: id });
+    const path = `/batches/${id}/deliveries`;
+    return {
+      deliver: (name: string) =>
+        openai.post<DeliveryObject>(path, { body: { ...bucketAt(endpoint), bucket: name } }),
+      cancel: ({ id }: DeliveryObject) => openai.post(`${path}/${id}/cancel`),
+    };
+  };
+  const first = await client("first");
+  const second = await client("second");
+  const made = await Promise.all(["one", "two", "three", "four"].map(first.deliver));
+  await expect.poll(() => kept.length).toBe(4);
+  for (const delivery of made) await first.cancel(delivery);
+  for (const { id } of made) await service.events.reached("delivery.cancelled", { delivery: id });
+
+  const next = await first.deliver("five");
+  // The projects take turns, so the delivery of the first one would begin before the last one of these.
+  for (const name of ["one", "two"]) await second.deliver(name);
+  await service.events.reached("delivery.started", { project: "second", count: 2 });
+  expect(service.events.count("delivery.started", { delivery: next.id })).toBe(0);
+
+  keeps = false;
+  for (const answer of kept) answer();
+  await service.events.reached("delivery.started", { delivery: next.id });
 });
 
 test("a server of a client cannot lead batchd elsewhere by a redirect", async () => {
