@@ -13,7 +13,7 @@ import { assertContent } from "./answer.ts";
 import { contentOf } from "./download.ts";
 import { CommandFailure } from "./failure.ts";
 import { errorsPathOf, isFileName, writeOutput } from "./output.ts";
-import type { Server } from "./server.ts";
+import { type Server, TIMEOUT_MS } from "./server.ts";
 import type { ShownBatch } from "./shown-batch.ts";
 
 export interface Writing {
@@ -79,7 +79,8 @@ function finishedRows(
 
 async function rowsSoFar(server: Server, batch: ShownBatch, kind: ResultKind): Promise<Readable> {
   const response = await server.extension("results of a batch that still runs", batch.id, (path) =>
-    server.openai.get(`${path}/${PATHS[kind]}`).asResponse(),
+    // The answer begins with the first row, which may be far behind in a large batch.
+    server.openai.get(`${path}/${PATHS[kind]}`, { timeout: TIMEOUT_MS }).asResponse(),
   );
   assertContent(response.headers);
   const paused = batch.x_batchd?.paused;

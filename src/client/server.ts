@@ -225,6 +225,8 @@ const repeats = (url: string) =>
 
 interface RequestLimits {
   readonly method: string;
+  /** Whether the content of a file is asked for. A server may fetch all of it from another one before it begins to answer. */
+  readonly __binaryResponse?: boolean | undefined;
   signal?: AbortSignal | null | undefined;
   timeout?: number;
 }
@@ -248,7 +250,8 @@ class InterruptibleClient extends OpenAI {
   /** The SDK calls this before each request. */
   protected override async prepareOptions(options: RequestLimits) {
     options.signal ??= this.#signal;
-    if (options.method === "get") options.timeout ??= LOOK_TIMEOUT_MS;
+    const isLook = options.method === "get" && options.__binaryResponse !== true;
+    if (isLook) options.timeout ??= LOOK_TIMEOUT_MS;
   }
 
   /** A request that is sent on becomes a GET, and loses its key at another origin. A bucket may have the content of a file. */

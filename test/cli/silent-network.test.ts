@@ -1,6 +1,6 @@
 /** A connection that dies without a word, as after a change of the network or the sleep of a machine. */
 import { once } from "node:events";
-import { createServer, type Server as HttpServer } from "node:http";
+import { createServer, type Server as HttpServer, type ServerResponse } from "node:http";
 import { afterEach, expect, test, vi } from "vitest";
 import { listBatches, showBatch } from "../../src/client/batches.ts";
 import { deliver, listDeliveries } from "../../src/client/deliveries.ts";
@@ -80,4 +80,17 @@ test.each([
   expect(await looked).toBe(
     `${client.url} took the request and did not answer in time: the server, or a proxy before it, hangs`,
   );
+});
+
+test("the content of a file may take minutes to begin, as where a gateway fetches it first", async () => {
+  const { signal } = new AbortController();
+  const server = createServer((_, answer) => server.emit("asked", answer));
+  const client = await clientOf(server, signal);
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"], shouldAdvanceTime: true });
+  const asked = once(server, "asked");
+  const content = client.openai.files.content("file-1");
+  const [answer] = (await asked) as [ServerResponse];
+  await vi.advanceTimersByTimeAsync(300_000);
+  answer.end("late");
+  expect(await (await content).text()).toBe("late");
 });
