@@ -90,8 +90,8 @@ test("a project that holds most of the memory is refused as such, and one beside
     return await refused;
   };
   const hold = (owner: string, bytes: number) => memory.open("requests", owner).add(bytes);
-  hold("hasty", 2_800_000);
+  void hold("hasty", 2_800_000);
   expect(await refusalOf("hasty")).toBe("rate_limit_exceeded");
-  hold("hasty", 500_000);
+  void hold("hasty", 500_000);
   expect(await refusalOf("patient")).toBe("unavailable");
 });

@@ -239,19 +239,6 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     );
   });
 
-  test("a line is found by an id that ends with a space", async () => {
-    const { id } = await service.run([chatLine("a", "Yes"), chatLine("b ", "No")]);
-    const page = await visit.openPage(`/batches/${id}`);
-    const find = async (customId: string) => {
-      await page.getByLabel("custom_id").fill(customId);
-      await page.getByRole("button", { name: "Find" }).click();
-    };
-    await find("b ");
-    await page.getByText("Lines 2 to 2").waitFor();
-    await find("a ");
-    await page.getByText("No such line. The custom_id begins or ends with a space.").waitFor();
-  });
-
   test("the answers are there with the end of their batch, also once a line was read meanwhile", async () => {
     upstream.hold();
     const { id } = await service.submit([chatLine("a", "Yes")]);
