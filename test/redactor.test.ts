@@ -1,6 +1,7 @@
 /** What the operator configured as a secret never reaches a tenant or the log, also when a server echoes it. */
 import { randomInt } from "node:crypto";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
@@ -9,6 +10,7 @@ import { upstreamSecrets } from "../src/config/secrets.ts";
 import { UpstreamEntry } from "../src/config/upstreams.ts";
 import { Redactor } from "../src/redactor.ts";
 import { answerWith, type Given } from "./support/given.ts";
+import { listening } from "./support/listening.ts";
 import { BatchdProcess } from "./support/process.ts";
 import { chatLine, startTestService } from "./support/service.ts";
 import { type SeenRequest, startUpstream } from "./support/upstream.ts";
@@ -158,6 +160,57 @@ test("the log of the process shows no secret, whichever part writes it there", a
   const { stderr } = await server.kill();
   expect(stderr).toContain("file-[redacted]");
   expect(stderr).not.toContain(upstream.api_key);
+});
+
+/** Shows in each answer the headers that it was asked with. */
+async function startMirror(): Promise<string> {
+  const mirror = createServer(({ method, headers }, answer) => {
+    const message = `no: ${JSON.stringify(headers)}`;
+    const body = `<Error><Code>InvalidToken</Code><Message>${message}</Message></Error>`;
+    answer.writeHead(403, { "content-type": "application/xml" });
+    answer.end(method === "HEAD" ? "" : body);
+  });
+  return `http://127.0.0.1:${await listening(mirror)}`;
+}
+
+describe("secrets that are in the environment alone", () => {
+  const environment = {
+    AWS_ACCESS_KEY_ID: "key-id-of-the-machine",
+    AWS_SECRET_ACCESS_KEY: "secret-of-the-machine-1",
+    AWS_SESSION_TOKEN: "session/token+of-the-machine==",
+    OTEL_EXPORTER_OTLP_HEADERS: "x-team-key=hcaik0123456789,authorization=Bearer%20otlp-t0ken-4455",
+  };
+  const secrets = [environment.AWS_SESSION_TOKEN, "hcaik0123456789", "otlp-t0ken-4455"];
+  const start = async (config: object) => {
+    const dir = await mkdtemp(join(tmpdir(), "batchd-redactor-"));
+    onTestFinished(() => rm(dir, { recursive: true, force: true }));
+    const path = join(dir, "batchd.yaml");
+    await writeFile(path, JSON.stringify({ server: { port: 0 }, data_dir: dir, ...config }));
+    return new BatchdProcess(["serve", "--config", path], environment);
+  };
+
+  test("are not in the log when the receiver of traces shows what it was sent", async () => {
+    await using server = await start({ tracing: { endpoint: `${await startMirror()}/v1/traces` } });
+    const url = await server.listening();
+    const form = new FormData();
+    form.append("purpose", "batch");
+    form.append("file", new Blob([chatLine("a", "b")]), "a.jsonl");
+    await fetch(`${url}/v1/files`, { method: "POST", body: form });
+    await server.loggedLike(/traces\.not_sent/);
+    const { stderr } = await server.kill();
+    expect(stderr).toContain("[redacted]");
+    for (const secret of secrets) expect(stderr).not.toContain(secret);
+  });
+
+  test("are not in what a start says that fails because a bucket shows what it was sent", async () => {
+    const endpoint = await startMirror();
+    await using server = await start({
+      storage: { type: "s3", bucket: "results", region: "us-east-1", endpoint },
+    });
+    const { stderr } = await server.exited();
+    expect(stderr).toContain('"x-amz-security-token":"[redacted]"');
+    for (const secret of secrets) expect(stderr).not.toContain(secret);
+  });
 });
 
 describe("what counts as a secret", () => {

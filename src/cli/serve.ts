@@ -12,7 +12,7 @@ import type { Overrides } from "../config/overrides.ts";
 import { reloading } from "../config/reload.ts";
 import type { Role } from "../config/role.ts";
 import type { Config } from "../config/schema.ts";
-import { configSecrets } from "../config/secrets.ts";
+import { configSecrets, environmentSecrets } from "../config/secrets.ts";
 import { configWarnings } from "../config/warnings.ts";
 import { Redactor } from "../redactor.ts";
 import { lookAtFolders } from "../runtime/location-folders.ts";
@@ -37,7 +37,7 @@ export async function serve(flags: Overrides, role: Role): Promise<number> {
   if (!loaded.ok) return complainAbout(loaded.problems);
   const { config } = loaded;
   if (role !== "all" && config.database_url === undefined) return refuseRole(role);
-  const redactor = new Redactor(configSecrets(config));
+  const redactor = new Redactor([...configSecrets(config), ...environmentSecrets()]);
   const redact = (line: string) => redactor.text(line);
   const log = createRedactedLog(config.log_level, { redact, isForPeople: process.stderr.isTTY });
   const firstSignal = nextSignal();
@@ -48,7 +48,7 @@ export async function serve(flags: Overrides, role: Role): Promise<number> {
   const starting = startRuntime({ ...deps, config, role, metrics, onReloadAsked });
   const started = await startUntil(firstSignal, starting, deps);
   if (started === null) return FAILED;
-  if (!started.ok) return fail(started.problem);
+  if (!started.ok) return fail(redact(started.problem));
   const { runtime } = started;
   nudgeOthers = () => runtime.nudgeToReload();
   const warningsOf = (loaded: Config) => configWarnings(loaded, { role, isOpen: runtime.isOpen });

@@ -3,6 +3,8 @@
  * that may be one. A plain header (a date, a media type, a word) must stay off the list, because a model may well write
  * the same text.
  */
+
+import type { Environment } from "./file.ts";
 import type { LocationConfig } from "./locations.ts";
 import { percentDecoded } from "./percent-decoded.ts";
 import type { Config } from "./schema.ts";
@@ -62,10 +64,24 @@ export const configSecrets = (config: Config): string[] =>
     config.storage.secret_access_key,
     config.storage.session_token,
     ...secretsInUrl(config.database_url),
+    ...secretsInUrl(config.tracing?.endpoint),
     config.deliveries.credentials_key,
     ...config.locations.flatMap(locationSecrets),
     ...(config.auth?.keys ?? []).map(({ key }) => key).filter((key) => !key.startsWith("sha256:")),
     ...config.webhooks.endpoints.flatMap(({ secret, url }) => [secret, ...secretsInUrl(url)]),
+  ]);
+
+const HEADER_LISTS = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"];
+
+/** Returns the secrets of the environment that libraries send by themselves, and that no key of the configuration names. */
+export const environmentSecrets = (env: Environment = process.env): string[] =>
+  unique([
+    env["AWS_SECRET_ACCESS_KEY"],
+    env["AWS_SESSION_TOKEN"],
+    ...HEADER_LISTS.flatMap((name) => (env[name] ?? "").split(",")).flatMap((pair) => {
+      const [name = "", ...value] = pair.split("=");
+      return secretsInHeader(name, percentDecoded(value.join("=").trim()));
+    }),
   ]);
 
 /** What is not configured, or is empty, is no secret. */
