@@ -5,7 +5,7 @@ import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
-import { describe, expect, onTestFinished, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { upstreamSecrets } from "../src/config/secrets.ts";
 import { UpstreamEntry } from "../src/config/upstreams.ts";
 import { Redactor } from "../src/redactor.ts";
@@ -173,11 +173,15 @@ async function startMirror(): Promise<string> {
   return `http://127.0.0.1:${await listening(mirror)}`;
 }
 
+const OF_MACHINE = {
+  AWS_ACCESS_KEY_ID: "key-id-of-the-machine",
+  AWS_SECRET_ACCESS_KEY: "secret-of-the-machine-1",
+  AWS_SESSION_TOKEN: "session/token+of-the-machine==",
+};
+
 describe("secrets that are in the environment alone", () => {
   const environment = {
-    AWS_ACCESS_KEY_ID: "key-id-of-the-machine",
-    AWS_SECRET_ACCESS_KEY: "secret-of-the-machine-1",
-    AWS_SESSION_TOKEN: "session/token+of-the-machine==",
+    ...OF_MACHINE,
     OTEL_EXPORTER_OTLP_HEADERS: "x-team-key=hcaik0123456789,authorization=Bearer%20otlp-t0ken-4455",
   };
   const secrets = [environment.AWS_SESSION_TOKEN, "hcaik0123456789", "otlp-t0ken-4455"];
@@ -211,6 +215,25 @@ describe("secrets that are in the environment alone", () => {
     expect(stderr).toContain('"x-amz-security-token":"[redacted]"');
     for (const secret of secrets) expect(stderr).not.toContain(secret);
   });
+});
+
+test("a client does not read the session token of the machine in what a location says of its delivery", async () => {
+  for (const [name, value] of Object.entries(OF_MACHINE)) vi.stubEnv(name, value);
+  onTestFinished(() => void vi.unstubAllEnvs());
+  await using upstream = await startUpstream();
+  const endpoint = await startMirror();
+  const place = { name: "lake", kind: "s3", access: "write", bucket: "lake", region: "us-east-1" };
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { locations: [{ ...place, endpoint }] },
+  });
+  const { id } = await service.run([chatLine("a", "b")]);
+  await service.post(`/batches/${id}/deliveries`, { location: "lake" });
+  await service.events.reached("delivery.given_up", { batch: id });
+  const answer = await fetch(`${service.url}/v1/batches/${id}/deliveries`);
+  const text = await answer.text();
+  expect(text).toContain("x-amz-security-token");
+  expect(text).not.toContain(OF_MACHINE.AWS_SESSION_TOKEN);
 });
 
 describe("what counts as a secret", () => {

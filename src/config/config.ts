@@ -14,6 +14,7 @@ import { locationProblems, programProblems } from "./locations.ts";
 import { type Overrides, overridesFrom } from "./overrides.ts";
 import { describeIssue } from "./problems.ts";
 import { type Config, ConfigFile, type KeyConfig } from "./schema.ts";
+import { secretsIn } from "./secrets.ts";
 import { storageProblems } from "./storage.ts";
 
 /** `problems` has one sentence for each problem, with the path of the value. */
@@ -112,6 +113,9 @@ export const programEnvironment = (env: Environment = process.env): Record<strin
       return value === undefined ? [] : [[name, value]];
     }),
   );
+
+/** Returns the secrets of the environment that may be sent without being in the configuration. */
+export const environmentSecrets = (): string[] => secretsIn(process.env);
 
 /** Returns the path of the file that {@link loadConfig} reads; null when none is named. */
 export const configFile = (flags: Overrides): string | null =>

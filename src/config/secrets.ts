@@ -73,8 +73,8 @@ export const configSecrets = (config: Config): string[] =>
 
 const HEADER_LISTS = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"];
 
-/** Returns the secrets of the environment that libraries send by themselves, and that no key of the configuration names. */
-export const environmentSecrets = (env: Environment = process.env): string[] =>
+/** Returns what libraries take from the environment by themselves, and no key of the configuration names. */
+export const secretsIn = (env: Environment): string[] =>
   unique([
     env["AWS_SECRET_ACCESS_KEY"],
     env["AWS_SESSION_TOKEN"],

@@ -27,7 +27,10 @@ import type { LocationPath } from "./location-path.ts";
 import type { AddressCheck } from "./s3/open.ts";
 
 /** What adapters need of the process. */
-export type LocationsDeps = GitSurroundings;
+export interface LocationsDeps extends GitSurroundings {
+  /** What adapters may take from the environment, and messages must not show. */
+  readonly secrets?: readonly string[];
+}
 
 export type LocationAccess = "read" | "write";
 
@@ -40,6 +43,7 @@ export class Locations {
 
   constructor(configured: readonly LocationConfig[], deps: LocationsDeps) {
     this.#deps = deps;
+    this.#redactor.add(deps.secrets ?? []);
     this.reconfigure(configured);
   }
 

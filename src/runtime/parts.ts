@@ -11,7 +11,7 @@ import type { RulesOf } from "../batch/project.ts";
 import type { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
-import { programEnvironment } from "../config/config.ts";
+import { environmentSecrets, programEnvironment } from "../config/config.ts";
 import { priceRules } from "../config/prices.ts";
 import { projectRules, SENDS_NOTHING, UNLIMITED } from "../config/projects.ts";
 import type { Config } from "../config/schema.ts";
@@ -90,6 +90,7 @@ export const newLocations = (config: Config, clock: Clock): Locations =>
     clock,
     workFolder: workFolderOf(config),
     environment: programEnvironment(),
+    secrets: environmentSecrets(),
   });
 
 export function newClientBuckets(config: Config, locations: Locations): ClientBuckets {
