@@ -32,7 +32,8 @@ export async function assertWritable(path: string | undefined, input?: string): 
   if (found !== null && !found.isFile()) return;
   await assertNotTooLong(path);
   const folder = dirname(resolve(path));
-  await access(folder, constants.W_OK).catch((cause: NodeJS.ErrnoException) => {
+  // The separator at the end lets a file in its place fail.
+  await access(join(folder, sep), constants.W_OK).catch((cause: NodeJS.ErrnoException) => {
     throw new CommandFailure(`cannot write to the folder ${folder}: ${cause.message}`, { cause });
   });
 }

@@ -103,14 +103,20 @@ describe("submit", () => {
     expect(code).toBe(0);
   });
 
-  test("refuses a place for the answers that cannot be written before it sends anything", async () => {
-    const before = upstream.total;
-    const input = fileOf("unsent.jsonl", chatLines(1));
-    const { code, stderr } = await batchd("submit", input, "-o", pathOf("no/such/folder.jsonl"));
-    expect(stderr).toMatch(/^batchd: cannot write to the folder .*no\/such: /);
-    expect(code).toBe(1);
-    expect(upstream.total).toBe(before);
-  });
+  test.each([
+    ["no/such/folder.jsonl", /^batchd: cannot write to the folder .*no\/such: ENOENT/],
+    ["unsent.jsonl/folder.jsonl", /^batchd: cannot write to the folder .*unsent\.jsonl: ENOTDIR/],
+  ])(
+    "refuses the place %s, which cannot be written, before it sends anything",
+    async (path, said) => {
+      const before = upstream.total;
+      const input = fileOf("unsent.jsonl", chatLines(1));
+      const { code, stderr } = await batchd("submit", input, "-o", pathOf(path));
+      expect(stderr).toMatch(said);
+      expect(code).toBe(1);
+      expect(upstream.total).toBe(before);
+    },
+  );
 
   test.each([
     [["--format", "csv"], /^batchd: --format csv is for the results: .* -o\n$/],
