@@ -1,4 +1,5 @@
 /** The server behind a command, through the official SDK, and what its refusals mean to the user. */
+import { Console } from "node:console";
 import OpenAI, {
   APIConnectionError,
   APIConnectionTimeoutError,
@@ -44,6 +45,8 @@ export class Server {
       maxRetries: MAX_RETRIES,
       timeout: TIMEOUT_MS,
       fetch: (url, init) => this.#fetch(url, init),
+      // What OPENAI_LOG asks for would stand among the results otherwise.
+      logger: new Console(process.stderr),
       defaultHeaders: {
         "User-Agent": `batchd/${version}`,
         // The library wants a key. A server would call it a wrong one, and not a missing one.
@@ -161,6 +164,8 @@ export class Server {
   #adviceAway(reason: string): string {
     if (UNKNOWN_AUTHORITY.includes(reason))
       return "Its certificate is of an unknown authority: NODE_EXTRA_CA_CERTS names a PEM file with that one";
+    if (NO_TLS.includes(reason))
+      return `It answers without TLS: ${this.url.replace(/^https/, "http")} may be its address`;
     const { unusedProxy: proxy } = this.#settings;
     return proxy === null
       ? "Is the server running? --url or BATCHD_URL names another one"
@@ -198,6 +203,12 @@ export class Server {
 
 /** What has taken the connection, and perhaps the request, is there. */
 const CLOSED: readonly string[] = ["UND_ERR_SOCKET", "ECONNRESET", "EPIPE"];
+
+/** What OpenSSL says of an answer that is plain HTTP. */
+const NO_TLS: readonly string[] = [
+  "ERR_SSL_WRONG_VERSION_NUMBER",
+  "ERR_SSL_PACKET_LENGTH_TOO_LONG",
+];
 
 /** What OpenSSL says of a certificate that no authority at hand has signed. */
 const UNKNOWN_AUTHORITY: readonly string[] = [

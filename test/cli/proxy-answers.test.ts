@@ -88,6 +88,15 @@ test("a certificate of an unknown authority is told from a server that is away",
   ]);
 });
 
+test("a server without TLS at an address with https is told from one that is away", async () => {
+  const port = await listening(createServer((_, response) => void response.end(page)));
+  const { code, stderr } = await runCommand(["list"], { BATCHD_URL: `https://127.0.0.1:${port}` });
+  expect([code, stderr]).toEqual([
+    1,
+    `batchd: cannot reach https://127.0.0.1:${port}/v1 (ERR_SSL_WRONG_VERSION_NUMBER). It answers without TLS: http://127.0.0.1:${port}/v1 may be its address\n`,
+  ]);
+});
+
 test("a connection that fails without a word has a reason all the same", async () => {
   const answer: RequestListener = (_, response) => void response.writeHead(407).end();
   expect(await run(answer, "list")).toMatch(/^batchd: cannot reach URL \(fetch failed\)\. /);

@@ -56,6 +56,14 @@ const PAGE_BYTES = 4096;
 
 const codeOf = async (child: ChildProcess) => (await once(child, "exit"))[0] as number | null;
 
+test("what the SDK logs does not stand among the results", async () => {
+  const { id, output_file_id: output } = await service.run(chatLines(2));
+  const child = open(["results", id], { OPENAI_LOG: "debug" });
+  const [results, logged] = await Promise.all([text(child.stdout), text(child.stderr)]);
+  expect(results).toBe(await (await service.openai.files.content(String(output))).text());
+  expect(logged).toContain("sending request");
+});
+
 test("output that a full disk does not take is a failure of every command, and is said", async () => {
   const { id } = await service.run(chatLines(1));
   const input = fileOf("full.jsonl", chatLines(1));
