@@ -19,6 +19,9 @@ export async function* unpackedContent(path: string): AsyncGenerator<Buffer> {
   }
 }
 
+/** The longest line that any server may be configured to take. */
+export const MAX_LINE_BYTES = 256 * 1024 * 1024;
+
 /** Yields the lines that are not blank. */
 export async function* linesIn(
   content: AsyncIterable<Buffer>,

@@ -12,7 +12,7 @@ import { parseLine, textOf } from "../batch/line.ts";
 import { BATCH_ENDPOINTS, type BatchEndpoint } from "../contract/batch.ts";
 import { note } from "../terminal/lines.ts";
 import { shellPath } from "../words.ts";
-import { fileContent, linesIn, unpackedContent } from "./content.ts";
+import { fileContent, linesIn, MAX_LINE_BYTES, unpackedContent } from "./content.ts";
 import { CommandFailure, cannotRead } from "./failure.ts";
 
 export interface InputFile extends AsyncDisposable {
@@ -86,12 +86,9 @@ export async function endpointFor(input: InputFile, file: string): Promise<Batch
   );
 }
 
-/** A longer first line names no endpoint: the server says what is wrong with it. */
-const FIRST_LINE_MAX_BYTES = 16 * 1024 * 1024;
-
 /** Returns the endpoint that the first line asks for; null if it names none that a batch may have. */
 export async function endpointOf(path: string): Promise<BatchEndpoint | null> {
-  const lines = linesIn(unpackedContent(path), FIRST_LINE_MAX_BYTES);
+  const lines = linesIn(unpackedContent(path), MAX_LINE_BYTES);
   for await (const { bytes } of lines) return endpointIn(bytes);
   return null;
 }

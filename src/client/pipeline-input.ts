@@ -10,12 +10,9 @@ import type { SplitLine } from "../batch/split.ts";
 import { escapeJson, fillTemplate, parseTemplate, type Template } from "../batch/template.ts";
 import type { PipelineStep } from "../config/pipeline.ts";
 import { isJsonObject } from "../contract/json-object.ts";
-import { linesIn, unpackedContent } from "./content.ts";
+import { linesIn, MAX_LINE_BYTES, unpackedContent } from "./content.ts";
 import { CommandFailure } from "./failure.ts";
 import { type InputFile, keepInput } from "./input.ts";
-
-/** The longest line that any server may be configured to take. */
-const MAX_LINE_BYTES = 256 * 1024 * 1024;
 
 /** Returns the file as it is, or a temporary one with a line for each row. */
 export async function firstInput(

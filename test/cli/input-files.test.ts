@@ -110,6 +110,25 @@ test("validate takes the limits and models of a configuration, and refuses what 
   expect((await batchd("validate", latin)).stdout).toContain("Must be utf-8 encoded");
 });
 
+test("a first line as long as a server takes it names the endpoint", async () => {
+  const line = (id: string, input: string) =>
+    JSON.stringify({
+      custom_id: id,
+      method: "POST",
+      url: "/v1/responses",
+      body: { model: "test-model", input },
+    });
+  const path = fileOf(
+    "long.jsonl",
+    [line("a", "x".repeat(17 * 1024 * 1024)), line("b", "y")].join("\n"),
+  );
+  const { code, stdout, stderr } = await batchd("validate", path);
+  expect({ code, stdout }).toEqual({ code: 0, stdout: "" });
+  expect(stderr).toBe("2 lines for /v1/responses, model test-model: no faults\n");
+  const submitted = await runCommand(["submit", path, "--json"], { BATCHD_URL: service.url });
+  expect(JSON.parse(submitted.stdout)).toMatchObject({ endpoint: "/v1/responses" });
+});
+
 test("validate says nothing but a line about a good file", async () => {
   const env = { STDIN_FROM: fileOf("good.jsonl", chatLines(2).join("\n")) };
   const { code, stdout, stderr } = await new BatchdProcess(["validate", "-"], env).exited();
