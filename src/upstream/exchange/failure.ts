@@ -6,6 +6,9 @@ import { INTERRUPTED, type Outcome } from "../../batch/outcome.ts";
 import type { Redactor } from "../../redactor.ts";
 import { RESET } from "./resets.ts";
 
+/** An address with https in place of http. */
+const NO_TLS = "TLS failed: the server answers without it";
+
 const WORDS: Readonly<Record<string, string>> = {
   ECONNREFUSED: "connection refused",
   ECONNRESET: "connection reset",
@@ -18,6 +21,8 @@ const WORDS: Readonly<Record<string, string>> = {
   ETIMEDOUT: "no connection in time",
   EADDRNOTAVAIL: "batchd has no free address or port to connect from",
   EPROTO: "TLS failed",
+  ERR_SSL_WRONG_VERSION_NUMBER: NO_TLS,
+  ERR_SSL_PACKET_LENGTH_TOO_LONG: NO_TLS,
   ERR_ASSERTION: "the answer is not HTTP",
   EMFILE: "batchd has too many files open",
   UND_ERR_CONNECT_TIMEOUT: "no connection in time",
