@@ -1,6 +1,7 @@
 /** Finds out who sends a request of the page, and whether another site has caused it. */
 import { getCookie } from "hono/cookie";
 import type { Caller } from "../api/access.ts";
+import { truncate } from "../batch/truncate.ts";
 import type { AppContext } from "../http/context.ts";
 import type { Sessions } from "./sessions.ts";
 
@@ -46,6 +47,19 @@ export function isOwn(c: AppContext): boolean {
   if (origin === undefined) return isReading(c);
   const host = URL.parse(origin)?.host;
   return host !== undefined && host === c.req.header("host");
+}
+
+/**
+ * Refuses a request that comes from no page of this server. Behind a proxy that passes on another `Host`, the pages of this server
+ * look like those of another site.
+ */
+export function refuseSite(c: AppContext): Response {
+  const { origin = "", host = "no host", "sec-fetch-site": site } = c.req.header();
+  const hint =
+    site === undefined && URL.canParse(origin)
+      ? ` It came from ${truncate(origin)} and asked for ${truncate(host)}: if that is this server, a proxy in between changes the Host. Let it pass on the one that the browser sends, with its port.`
+      : "";
+  return c.text(`This is for the pages of this server.${hint}`, 403);
 }
 
 const isReading = (c: AppContext) => c.req.method === "GET" || c.req.method === "HEAD";

@@ -5,7 +5,7 @@ import { PublicError } from "../errors.ts";
 import type { AppContext, AppEnv } from "../http/context.ts";
 import type { AuditEntry } from "../telemetry/audit-log.ts";
 import { orFailurePage } from "./failure-page.ts";
-import { cookieNameFor, isOwn, isSecure } from "./guard.ts";
+import { cookieNameFor, isOwn, isSecure, refuseSite } from "./guard.ts";
 import { html } from "./html.ts";
 import { signedOutLayout } from "./layout.ts";
 import { answerHtml } from "./respond.ts";
@@ -23,7 +23,7 @@ const FORM_MAX_MS = 10_000;
 
 export function mountSignIn(app: Hono<AppEnv>, deps: SignInDeps): void {
   app.post("/web/sign-in", async (c) => {
-    if (!isOwn(c)) return c.text("This form did not come from a page of this server.", 403);
+    if (!isOwn(c)) return refuseSite(c);
     // A connection that has ended has no address any more.
     const address = c.env.incoming.socket.remoteAddress ?? null;
     const form = await readForm(c);
@@ -36,7 +36,7 @@ export function mountSignIn(app: Hono<AppEnv>, deps: SignInDeps): void {
   app.get("/web/sign-in", (c) => c.redirect("../", 303));
 
   app.post("/web/sign-out", (c) => {
-    if (!isOwn(c)) return c.text("This form did not come from a page of this server.", 403);
+    if (!isOwn(c)) return refuseSite(c);
     deleteCookie(c, cookieNameFor(c), { path: "/", secure: isSecure(c) });
     return c.redirect("../", 303);
   });

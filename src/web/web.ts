@@ -13,7 +13,7 @@ import { batchPage } from "./batch-page.ts";
 import { batchesPage } from "./batches-page.ts";
 import { orFailurePage } from "./failure-page.ts";
 import { filesPage } from "./files-page.ts";
-import { isAllowed, rightsOf, type Visit, visitOf } from "./guard.ts";
+import { isAllowed, isOwn, refuseSite, rightsOf, type Visit, visitOf } from "./guard.ts";
 import { html } from "./html.ts";
 import { keysPage } from "./keys-page.ts";
 import { homeOf, layout } from "./layout.ts";
@@ -153,7 +153,7 @@ function mountEvents(
   app.get(`/web/live${page.path === "/" ? "" : page.path}`, async (c) => {
     const visit = await visitOf(c, sessions);
     if (visit === null) return answerReload(c);
-    if (!(await isAllowed(c, sessions))) return c.text(NOT_OWN, 403);
+    if (!(await isAllowed(c, sessions))) return refuse(c);
     const path = c.req.path.slice("/web/live".length) || "/";
     const asked = askedBy(c, visit, { api, root: rootOf(path), isPoll: true });
     const rights = rightsOf(visit.caller);
@@ -191,15 +191,18 @@ function mountPassage(app: Hono<AppEnv>, api: Api, sessions: Sessions): void {
   app.on(["GET", "POST", "DELETE"], "/web/v1/*", async (c) => {
     const visit = await visitOf(c, sessions);
     if (visit === null) return c.text("Sign in first.", 401);
-    if (!(await isAllowed(c, sessions))) return c.text(NOT_OWN, 403);
+    if (!(await isAllowed(c, sessions))) return refuse(c);
     protectData(c);
     const { pathname, search } = new URL(c.req.url);
     return api.pass(c, pathname.slice(pathname.indexOf("/v1/")) + search, visit.caller);
   });
 }
 
-/** A page of this server gets it after its person has signed in anew in another tab. */
-const NOT_OWN = "This is for the pages of this server. If it is one of them, load it again.";
+/** A page of this server gets the second text after its person has signed in anew in another tab. */
+const refuse = (c: AppContext): Response =>
+  isOwn(c)
+    ? c.text("This is for the pages of this server. If it is one of them, load it again.", 403)
+    : refuseSite(c);
 
 const asksForHtml = (c: AppContext) =>
   c.req.header("accept")?.includes("text/html") === true && !/^\/v1(?:\/|$)/.test(c.req.path);

@@ -315,6 +315,25 @@ describe("a request that changes something", () => {
   });
 });
 
+test("a page behind a proxy that changes the Host is told so, at the sign-in and at a button", async () => {
+  // A browser says nothing else of where a request comes from at an address without TLS.
+  const origin = "http://batchd.lan:8080";
+  const body = new URLSearchParams({ key: WRITER });
+  const signedIn = await fetch(`${service.url}/web/sign-in`, {
+    method: "POST",
+    headers: { origin },
+    body,
+  });
+  const cookie = await cookieOf(WRITER);
+  const token = { "x-batchd-token": await tokenFor(cookie) };
+  const pressed = await change(`batches/${batchId}/pause`, cookie, { ...token, origin });
+  expect([signedIn.status, pressed.status]).toEqual([403, 403]);
+  for (const text of [await signedIn.text(), pressed.text]) {
+    expect(text).toContain(`came from ${origin} and asked for ${new URL(service.url).host}`);
+    expect(text).toContain("a proxy in between changes the Host");
+  }
+});
+
 describe("the answers", () => {
   test("let a page run and load only files of this server, and frame nothing", async () => {
     const answer = await open("/", { cookie: await cookieOf(WRITER) });
