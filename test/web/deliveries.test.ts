@@ -44,10 +44,17 @@ test.skipIf(!hasChromium())(
 
     await deliver(page, "nowhere", "");
     await page.getByText("there is no location 'nowhere' to write to").waitFor();
+    const asked: string[] = [];
+    page.on("request", (request) => asked.push(`${request.method()} ${request.url()}`));
+    // A second press, while the page is loaded again, is for no second delivery.
+    await page.evaluate(
+      "addEventListener('beforeunload', () => document.querySelector('#deliver button').click())",
+    );
     await deliver(page, "share", HOSTILE);
     const deliveries = page.getByRole("region", { name: "Deliveries" });
     const item = deliveries.getByRole("listitem");
     await item.getByText("delivered", { exact: true }).waitFor();
+    expect(asked.filter((each) => /^POST .*\/deliveries$/.test(each))).toHaveLength(1);
     await item.getByText(join(share.path, HOSTILE, id), { exact: true }).waitFor();
     expect(existsSync(join(share.path, HOSTILE, id, "run.json"))).toBe(true);
 

@@ -223,7 +223,7 @@ function callWith(button, ...call) {
   return offDuring(
     button,
     () => (isCreation ? createBatch(body) : callApi(...call)),
-    ({ ok }) => ok && button.dataset["next"] !== undefined,
+    ({ ok }) => ok && (button.dataset["next"] ?? button.form?.dataset["next"]) !== undefined,
   );
 }
 
