@@ -104,21 +104,6 @@ describe("submit", () => {
   });
 
   test.each([
-    ["no/such/folder.jsonl", /^batchd: cannot write to the folder .*no\/such: ENOENT/],
-    ["unsent.jsonl/folder.jsonl", /^batchd: cannot write to the folder .*unsent\.jsonl: ENOTDIR/],
-  ])(
-    "refuses the place %s, which cannot be written, before it sends anything",
-    async (path, said) => {
-      const before = upstream.total;
-      const input = fileOf("unsent.jsonl", chatLines(1));
-      const { code, stderr } = await batchd("submit", input, "-o", pathOf(path));
-      expect(stderr).toMatch(said);
-      expect(code).toBe(1);
-      expect(upstream.total).toBe(before);
-    },
-  );
-
-  test.each([
     [["--format", "csv"], /^batchd: --format csv is for the results: .* -o\n$/],
     [["--json", "-o", "-"], /^batchd: --json and -o - both write to standard output: .* -o\n$/],
     [["--priority", "11"], /Expected a whole number from -10 to 10\.\n--help /],

@@ -32,6 +32,17 @@ const isTemporary = (name: string) => name.endsWith(".part");
 
 const quoted = (word: string) => `'${word.replaceAll("'", "'\\''")}'`;
 
+test.each([
+  ["no/such/folder.jsonl", /^batchd: cannot write to the folder .*no\/such: ENOENT/],
+  ["unsent.jsonl/folder.jsonl", /^batchd: cannot write to the folder .*unsent\.jsonl: ENOTDIR/],
+])("the place %s for answers is refused before anything is sent", async (path, said) => {
+  const input = fileOf("unsent.jsonl", chatLines(1));
+  const { code, stderr } = await batchd("submit", input, "-o", join(folder, path));
+  expect(stderr).toMatch(said);
+  expect(code).toBe(1);
+  expect(upstream.total).toBe(0);
+});
+
 test("an empty name of a file is refused before anything is sent", async () => {
   const input = fileOf("input.jsonl", chatLines(1));
   const run = ["run", input, "--upstream", upstream.url];
