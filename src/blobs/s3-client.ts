@@ -256,10 +256,13 @@ export const answered = <T>(sent: Promise<T>): Promise<T> =>
     throw unavailable(error);
   });
 
-/** Recognizes a client that cannot send any request, because it has no credentials or no region. */
-function isUnusable(cause: unknown): boolean {
+const UNUSABLE_NAMES = ["CredentialsProviderError", "InvalidBucketName", "EndpointError"];
+const UNUSABLE_WORDS = /^(?:Region is missing$|Region not accepted|Path-style addressing)/;
+
+/** Recognizes a client that cannot send any request: it has no credentials, or its region or the name of its bucket is none. */
+export function isUnusable(cause: unknown): boolean {
   if (!(cause instanceof Error) || statusOf(cause) !== undefined) return false;
-  return cause.name === "CredentialsProviderError" || cause.message === "Region is missing";
+  return UNUSABLE_NAMES.includes(cause.name) || UNUSABLE_WORDS.test(cause.message);
 }
 
 function textOf(cause: unknown): string {

@@ -366,3 +366,14 @@ test.runIf(hasS3Server())(
     expect((await own.openai.files.list()).data).toEqual([]);
   },
 );
+
+test("a bucket that is configured as an address or with a folder is no server that may answer later", async () => {
+  for (const bucket of ["s3://results", "results/runs"]) {
+    const place = { bucket, region: "us-east-1", endpoint: "http://127.0.0.1:9", ...S3_KEYS };
+    const lake = { name: "data", kind: "s3", access: "read", ...place };
+    await using own = await startTestService({ config: { locations: [lake] } });
+    const answer = await askFrom(own, "files");
+    expect(answer.status).toBe(400);
+    expect(await answer.text()).toContain("Bucket name shouldn't contain '/'");
+  }
+});

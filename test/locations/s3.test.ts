@@ -244,6 +244,16 @@ describe.runIf(hasS3Server())("a bucket", () => {
       });
       const refused = { failure: "refused", isRetryable: false };
       await expect(deliver({ bucket: "no-such-bucket" })).rejects.toMatchObject(refused);
+      const arn = "arn:aws:s3:us-east-1:123456789012:accesspoint/mine";
+      for (const [overrides, words] of [
+        [{ bucket: "results/runs" }, "Bucket name shouldn't contain '/'"],
+        [{ bucket: arn }, "Path-style addressing cannot be used"],
+        [{ bucket: `${arn}_`, forcePathStyle: false }, "Invalid ARN"],
+        [{ region: "us east" }, "Region not accepted"],
+      ] as const) {
+        const message = expect.stringContaining(words) as string;
+        await expect(deliver(overrides)).rejects.toMatchObject({ ...refused, message });
+      }
     });
 
     test("of a server that is not there, or overloaded, pass with time, and name no address", async () => {

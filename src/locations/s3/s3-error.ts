@@ -2,7 +2,13 @@
  * Translates errors of the SDK into those of the port. The texts of a server pass. Addresses do not, because clients read the
  * messages.
  */
-import { isMissing, isNoSuchUpload, statusOf, unavailable } from "../../blobs/s3-client.ts";
+import {
+  isMissing,
+  isNoSuchUpload,
+  isUnusable,
+  statusOf,
+  unavailable,
+} from "../../blobs/s3-client.ts";
 import { LocationError } from "../location.ts";
 
 /** Only reading has a condition: the tag of the object. */
@@ -48,6 +54,8 @@ const SDK_HINT = "Deserialization error: ";
 function textOf(cause: Error, status: number | undefined): string {
   if (cause.name === "CredentialsProviderError") return "batchd has no credentials for the bucket";
   if (cause.message === "Region is missing") return "batchd has no region for the bucket";
+  if (isUnusable(cause))
+    return `batchd cannot ask the bucket as it is configured: ${cause.message}`;
   // An answer without a body, as that to a HEAD, has no text.
   if (status !== undefined) {
     const { name } = cause;
