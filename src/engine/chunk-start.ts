@@ -35,7 +35,10 @@ export function startChunk(start: ChunkStart, deps: ChunkStartDeps): RunningChun
     try {
       await runChunk({ ...start, run, handOut: start.handOut(run.stop) }, deps);
     } catch (err) {
-      log.error({ ...fields, err }, "chunk.failed");
+      // Without the lease, the sweep may have removed what the run reads.
+      const isLost = run.endReason === "lease";
+      if (isLost) log.debug({ ...fields, ended: "lease", err }, "chunk.ended");
+      else log.error({ ...fields, err }, "chunk.failed");
       if (run.endReason === null) {
         stalls.noteFailure(lease, err);
         await countFailure(err, claimed, deps);
