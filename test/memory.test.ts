@@ -201,6 +201,19 @@ describe("the memory is bounded, and others are served,", () => {
     expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
   });
 
+  test("while long results are written that have a failed row here and there", async () => {
+    const { server, url } = await start();
+    await using _server = server;
+    const lines = Array.from({ length: 9_000 }, (_, i) =>
+      chatLine(`line-${i}`, i % 30 === 0 ? "[[status 400]]" : "[[big 28000]]"),
+    );
+    const peakBytes = await server.peakMemoryBytes(async () => {
+      const { request_counts } = await run(clientOf(url, "key-of-a"), server, lines);
+      expect(request_counts).toEqual({ total: 9_000, completed: 8_700, failed: 300 });
+    });
+    expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
+  });
+
   test("and a request that is larger than its part of the budget goes through", async () => {
     const { server, url } = await start();
     await using _server = server;

@@ -8,6 +8,7 @@ import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { PassThrough } from "node:stream";
 import type { FileId, StoredFile } from "../batch/batch.ts";
+import { Gathered } from "../batch/gathered.ts";
 import type { BlobReader, Blobs } from "../blobs/blobs.ts";
 import { piecesOf, timeForMore } from "../resources/time-slice.ts";
 import type { RowPlace } from "./chunk-records.ts";
@@ -30,8 +31,11 @@ export class ResultWriter {
   readonly #hash = createHash("sha256");
   #stream: PassThrough | null = null;
   #stored: Promise<{ bytes: number }> | null = null;
-  #gathered: Buffer[] = [];
-  #gatheredBytes = 0;
+  /**
+   * Copies all rows but the first. A row is often a part of a segment, which stays in memory as a whole, and failed rows may come
+   * from all segments.
+   */
+  readonly #gathered = new Gathered(WRITE_BYTES);
 
   constructor(blobs: Blobs, id: FileId) {
     this.#blobs = blobs;
@@ -40,9 +44,9 @@ export class ResultWriter {
 
   /** Returns null when there is room for more right away. */
   write(row: Buffer): Promise<void> | null {
-    this.#gathered.push(row);
-    this.#gatheredBytes += row.length;
-    return this.#gatheredBytes < WRITE_BYTES ? null : this.#pass();
+    if (this.#gathered.length + row.length > WRITE_BYTES) return this.#pass(row);
+    this.#gathered.add(row);
+    return null;
   }
 
   /** Writes bytes of another blob, without ever holding all of them. */
@@ -53,7 +57,7 @@ export class ResultWriter {
   }
 
   async finish(describe: (blob: WrittenBlob) => StoredFile): Promise<StoredFile | null> {
-    if (this.#gatheredBytes > 0) await this.#pass();
+    await this.#putGathered();
     if (this.#stream === null || this.#stored === null) return null;
     this.#stream.end();
     const { bytes } = await this.#stored;
@@ -67,19 +71,19 @@ export class ResultWriter {
     await this.#stored?.catch(() => {});
   }
 
-  async #pass(): Promise<void> {
-    const rows = this.#gathered;
-    this.#gathered = [];
-    this.#gatheredBytes = 0;
-    // A long row comes last. To copy and hash it at once would block the event loop for 70 ms with 64 MB.
-    const last = rows.at(-1);
-    const long = last !== undefined && last.length > WRITE_BYTES ? rows.pop() : undefined;
-    if (rows.length > 0) await this.#put(Buffer.concat(rows));
-    if (long === undefined) return;
-    for (const piece of piecesOf(long)) {
+  /** Writes what has gathered, and the row unless it is short. */
+  async #pass(row: Buffer): Promise<void> {
+    await this.#putGathered();
+    if (row.length <= WRITE_BYTES) return this.#gathered.add(row);
+    // To copy and hash it at once would block the event loop for 70 ms with 64 MB.
+    for (const piece of piecesOf(row)) {
       await timeForMore();
       await this.#put(piece);
     }
+  }
+
+  async #putGathered(): Promise<void> {
+    if (this.#gathered.length > 0) await this.#put(this.#gathered.take());
   }
 
   async #put(bytes: Buffer): Promise<void> {
@@ -98,7 +102,7 @@ export class ResultWriter {
       this.#stored = stored.catch((cause: unknown) => {
         throw new NotWritten("a result file could not be written", { cause });
       });
-      // `finish` awaits the promise; a failure before that surfaces in `#pass`.
+      // `finish` awaits the promise; a failure before that surfaces in `#put`.
       this.#stored.catch(() => {});
       this.#stream.on("error", () => {});
     }
