@@ -166,9 +166,10 @@ export class Server {
       return "Its certificate is of an unknown authority: NODE_EXTRA_CA_CERTS names a PEM file with that one";
     if (NO_TLS.includes(reason))
       return `It answers without TLS: ${this.url.replace(/^https/, "http")} may be its address`;
-    const { unusedProxy: proxy } = this.#settings;
-    return proxy === null
-      ? "Is the server running? --url or BATCHD_URL names another one"
+    const { proxyVariable: proxy, usesProxies } = this.#settings;
+    if (proxy === null) return "Is the server running? --url or BATCHD_URL names another one";
+    return usesProxies
+      ? `Are the server and the proxy in ${proxy} running? NO_PROXY names servers that need no proxy`
       : `The proxy in ${proxy} is used with NODE_USE_ENV_PROXY=1`;
   }
 

@@ -18,8 +18,10 @@ export interface ServerSettings {
   readonly keyVariable: KeyVariable;
   /** Whether `--url` names it. The next command then needs the option again. */
   readonly isNamedByFlag: boolean;
-  /** The variable that names a proxy, where Node.js does not look at it; else null. */
-  readonly unusedProxy: string | null;
+  /** The variable that names a proxy on the way there; null without one. */
+  readonly proxyVariable: string | null;
+  /** Whether Node.js goes through a proxy: NODE_USE_ENV_PROXY says so, which curl and the SDK for Python do without. */
+  readonly usesProxies: boolean;
 }
 
 type KeyVariable = "BATCHD_API_KEY" | "OPENAI_API_KEY" | "BATCHD_UPSTREAM_API_KEY";
@@ -58,13 +60,19 @@ export function findServer(flags: ServerFlags): ServerResult {
   }
   const isNamedByFlag = named?.name === "--url";
   const address = { url: apiAddress(url), isNamedByFlag };
-  return { ok: true, server: { ...address, ...key, unusedProxy: unusedProxy(url, env) } };
+  const usesProxies = env["NODE_USE_ENV_PROXY"] === "1";
+  const proxyVariable = proxyVariableFor(url, env, usesProxies);
+  return { ok: true, server: { ...address, ...key, proxyVariable, usesProxies } };
 }
 
-/** Node.js goes through a proxy only where NODE_USE_ENV_PROXY says so, other than curl and the SDK for Python. */
-function unusedProxy({ protocol, hostname }: URL, env: Environment): string | null {
+function proxyVariableFor(
+  { protocol, hostname }: URL,
+  env: Environment,
+  usesProxies: boolean,
+): string | null {
   const isHere = /^(?:localhost|127\..*|\[::1\])$/.test(hostname);
-  if (isHere || env["NODE_USE_ENV_PROXY"] === "1") return null;
+  const exempt = `${env["NO_PROXY"] ?? ""},${env["no_proxy"] ?? ""}`;
+  if (usesProxies ? exempt.includes("*") || exempt.includes(hostname) : isHere) return null;
   const name = protocol === "https:" ? "HTTPS_PROXY" : "HTTP_PROXY";
   return [name, name.toLowerCase()].find((each) => env[each]) ?? null;
 }

@@ -27,7 +27,8 @@ function serverAt(port: number) {
     apiKey: null,
     keyVariable: "BATCHD_API_KEY",
     isNamedByFlag: false,
-    unusedProxy: null,
+    proxyVariable: null,
+    usesProxies: false,
   } as const;
   return { server: new Server(settings, signal), signal };
 }

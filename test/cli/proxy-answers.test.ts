@@ -97,6 +97,18 @@ test("a server without TLS at an address with https is told from one that is awa
   ]);
 });
 
+test("a proxy that is used may be what is away", async () => {
+  const env = { BATCHD_URL: "http://127.0.0.1:2", NODE_USE_ENV_PROXY: "1" };
+  const proxied = { ...env, HTTP_PROXY: "http://127.0.0.1:2" };
+  for (const [given, advice] of [
+    [proxied, "Are the server and the proxy in HTTP_PROXY running? NO_PROXY names servers"],
+    [{ ...proxied, NO_PROXY: "localhost,127.0.0.1" }, "Is the server running? --url"],
+  ] as const) {
+    const { code, stderr } = await runCommand(["list"], given);
+    expect([code, stderr]).toEqual([1, expect.stringContaining(`(ECONNREFUSED). ${advice}`)]);
+  }
+});
+
 test("a connection that fails without a word has a reason all the same", async () => {
   const answer: RequestListener = (_, response) => void response.writeHead(407).end();
   expect(await run(answer, "list")).toMatch(/^batchd: cannot reach URL \(fetch failed\)\. /);

@@ -18,7 +18,13 @@ afterEach(() => {
 
 async function clientOf(server: HttpServer, signal: AbortSignal): Promise<Server> {
   const url = `http://127.0.0.1:${await listening(server)}/v1`;
-  const settings = { url, apiKey: null, isNamedByFlag: false, unusedProxy: null };
+  const settings = {
+    url,
+    apiKey: null,
+    isNamedByFlag: false,
+    proxyVariable: null,
+    usesProxies: false,
+  };
   return new Server({ ...settings, keyVariable: "BATCHD_API_KEY" }, signal);
 }
 
