@@ -17,13 +17,18 @@ import { CommandFailure } from "./failure.ts";
 
 /**
  * Refuses a path that cannot be written, before hours of work have gone by, and one at which the answers would replace
- * the input.
+ * what the command reads.
  */
-export async function assertWritable(path: string | undefined, input?: string): Promise<void> {
+export async function assertWritable(
+  path: string | undefined,
+  inputs: readonly string[] = [],
+): Promise<void> {
   if (path === undefined || path === "-") return;
   for (const written of [path, errorsPathOf(path)]) {
-    if (input === undefined || !(await isSameFile(written, input))) continue;
-    throw new CommandFailure(`${written} is the input; name another file for the answers with -o`);
+    for (const input of inputs) {
+      if (!(await isSameFile(written, input))) continue;
+      throw new CommandFailure(`${written} is an input; name another file for the answers with -o`);
+    }
   }
   const found = await stat(path).catch(() => null);
   const isFolder = found === null ? path.endsWith(sep) : found.isDirectory();

@@ -59,7 +59,7 @@ export async function runPipeline(
   data: string,
   { flags, session }: { readonly flags: PipelineFlags; readonly session: Session },
 ): Promise<number> {
-  await assertWaitFlags(flags, data);
+  await assertWaitFlags(flags, data, file);
   const pipeline = await readPipeline(file);
   const from = flags.fromStep ?? Number.POSITIVE_INFINITY;
   if (flags.fromStep !== undefined && from > pipeline.steps.length) {

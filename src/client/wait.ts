@@ -30,14 +30,14 @@ export interface WaitFlags {
 }
 
 /** Refuses what would fail only after the wait, and what would not be done at all. */
-export async function assertWaitFlags(flags: WaitFlags, input?: string): Promise<void> {
+export async function assertWaitFlags(flags: WaitFlags, ...inputs: string[]): Promise<void> {
   const { output, format, json } = flags;
   if (output === undefined && format !== "jsonl")
     throw new CommandFailure(`--format ${format} is for the results: name a file for them with -o`);
   if (output === "-" && json)
     throw new CommandFailure("--json and -o - both write to standard output: name a file with -o");
   assertReadable(format, output);
-  await assertWritable(output, input);
+  await assertWritable(output, inputs);
   // It is written only when lines have failed, and is longer.
   if (output !== undefined && output !== "-") await assertNotTooLong(errorsPathOf(output));
 }

@@ -161,6 +161,20 @@ test("rows behind a byte order mark, and in standard input, become lines", async
   ]);
 });
 
+test("answers replace neither the data nor the file of the pipeline", async () => {
+  const files = ["examples/pipelines/translate.yaml", "examples/pipelines/phrases.jsonl"] as const;
+  const before = (await batches()).length;
+  for (const file of files) {
+    const content = read(file);
+    expect(await batchd("pipeline", "run", ...files, "-o", file)).toMatchObject({
+      code: 1,
+      stderr: `batchd: ${file} is an input; name another file for the answers with -o\n`,
+    });
+    expect(read(file)).toBe(content);
+  }
+  expect(await batches()).toHaveLength(before);
+});
+
 test("faults of the file and of the data are told before anything is sent, and a failed step ends the run", async () => {
   const before = (await batches()).length;
   const run = async (steps: string, data: string) => {

@@ -145,7 +145,7 @@ test("an output that would replace the input is refused, whatever it is called",
       const { code, stderr } = await runCommand(args, ENV);
       expect({ code, stderr }).toEqual({
         code: 1,
-        stderr: expect.stringMatching(/^batchd: \S+ is the input; name another file .* -o\n$/),
+        stderr: expect.stringMatching(/^batchd: \S+ is an input; name another file .* -o\n$/),
       });
       const stdio = [openSync(input, "r"), "pipe", "pipe"] as const;
       const piped = spawnSync(process.execPath, [MAIN, ...args.with(1, "-")], {
