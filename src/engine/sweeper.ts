@@ -2,7 +2,7 @@
  * Removes what is no longer needed: deleted batches, journals of final batches, content of deleted files, ended uploads and their
  * parts, old idempotency keys and tombstones, and garbage. Garbage is a blob without a row that can never get one. Each step
  * deletes the blob first and the row last, so a sweep that is cut short is simply done again. An item that cannot be removed is
- * logged and left for the next sweep; it holds up no other. A damaged database ends the sweep.
+ * logged and left for a later sweep; it holds up no other. A damaged database ends the sweep.
  *
  * The sweeper must never delete by age: while the database is locked or the disk is full, the row of a blob may be
  * hours behind. The store knows which blobs are garbage (`findGarbage`), and garbage stays garbage, because the store
@@ -33,8 +33,13 @@ const PAGE = 100;
 const LOOKUP_PAGE = 500;
 const REMOVALS_AT_ONCE = 4;
 /**
- * A look at deleted files passes over those that open batches still read, which may be 100,000, and each end of a batch starts a
- * sweep. After one that took so long, the next one waits for so many times as long.
+ * The rest after a page of which nothing could be removed, as in a bucket that refuses it. Each end of a batch starts a sweep,
+ * and a deleted project one each second.
+ */
+const REFUSED_REST_MS = 60_000;
+/**
+ * A look at deleted files passes over those that open batches still read, which may be 100,000. After one that took so long, the
+ * next one waits for so many times as long.
  */
 const LONG_LOOK_MS = 100;
 const REST_TIMES = 20;
@@ -48,16 +53,19 @@ export const ORPHAN_SWEEP_EVERY_MS = 60 * 60 * 1000;
  * The last thing of each kind that could not be removed. The next page begins behind it, so that things that nothing removes,
  * as in a bucket that refuses it, do not keep those behind them. After the last page it begins anew.
  */
-export interface SweepCursors {
+interface LastKept {
   deleted?: BatchId;
   journals?: BatchId;
   files?: FileId;
   parts?: UploadId;
-  /** The elapsed time before which no look at deleted files begins anew. */
-  filesRestUntilMs?: number;
 }
 
-type Kind = Exclude<keyof SweepCursors, "filesRestUntilMs">;
+type Kind = keyof LastKept;
+
+export interface SweepCursors extends LastKept {
+  /** The elapsed times before which no page of a kind is looked for. */
+  restUntilMs?: Partial<Record<Kind, number>>;
+}
 
 const turns = new OneByOne<SweepCursors>();
 
@@ -72,22 +80,45 @@ async function sweepPages(deps: SweeperDeps, cursors: SweepCursors): Promise<boo
   await deps.store.forgetIdempotencyKeys();
   await deps.store.forgetTombstones();
   await deps.store.forgetUploads();
+  const sweepKind = (kind: Kind) =>
+    deps.clock.elapsedMs() < (cursors.restUntilMs?.[kind] ?? 0)
+      ? false
+      : KINDS[kind](deps, cursors);
   const haveMore = [
-    await sweepDeleted(deps, cursors),
-    await sweepJournals(deps, cursors),
-    await sweepFiles(deps, cursors),
-    await sweepParts(deps, cursors),
+    await sweepKind("deleted"),
+    await sweepKind("journals"),
+    await sweepKind("files"),
+    await sweepKind("parts"),
     (await sweepRevoked(deps)) === PAGE,
   ];
   return haveMore.includes(true);
+}
+
+const KINDS = {
+  deleted: sweepDeleted,
+  journals: sweepJournals,
+  files: sweepFiles,
+  parts: sweepParts,
+} as const;
+
+function rest(cursors: SweepCursors, kind: Kind, untilMs: number): void {
+  cursors.restUntilMs = { ...cursors.restUntilMs, [kind]: untilMs };
+}
+
+interface Swept<T> {
+  readonly page: readonly T[];
+  readonly removed: ReadonlySet<unknown>;
+  readonly clock: SweeperDeps["clock"];
 }
 
 /** Sets the cursor of a kind after a page of it. A page of which nothing went is not followed at once: the next may be the same. */
 function advance<K extends Kind>(
   cursors: SweepCursors,
   kind: K,
-  { page, removed }: { page: readonly SweepCursors[K][]; removed: ReadonlySet<unknown> },
+  { page, removed, clock }: Swept<LastKept[K]>,
 ): boolean {
+  if (page.length > 0 && removed.size === 0)
+    rest(cursors, kind, clock.elapsedMs() + REFUSED_REST_MS);
   const isFull = page.length === PAGE;
   const last = page.findLast((thing) => !removed.has(thing));
   if (!isFull) delete cursors[kind];
@@ -96,46 +127,45 @@ function advance<K extends Kind>(
 }
 
 async function sweepJournals(deps: SweeperDeps, cursors: SweepCursors): Promise<boolean> {
-  const { store, blobs, log } = deps;
+  const { store, blobs, clock, log } = deps;
   const page = await store.listBatchesToTidy(PAGE, cursors.journals);
   const removed = await removeEach(page, deps, async (batchId) => {
     await blobs.deleteAll(journalPrefix(batchId));
     await store.forgetChunks(batchId);
     log.debug({ batch: batchId }, "journal.removed");
   });
-  return advance(cursors, "journals", { page, removed });
+  return advance(cursors, "journals", { page, removed, clock });
 }
 
 /** Removes deleted batches. */
 async function sweepDeleted(deps: SweeperDeps, cursors: SweepCursors): Promise<boolean> {
-  const { store, blobs, log } = deps;
+  const { store, blobs, clock, log } = deps;
   const page = await store.listDeletedBatches(PAGE, cursors.deleted);
   const removed = await removeEach(page, deps, async (batchId) => {
     await blobs.deleteAll(journalPrefix(batchId));
     await store.forgetBatch(batchId);
     log.debug({ batch: batchId }, "batch.removed");
   });
-  return advance(cursors, "deleted", { page, removed });
+  return advance(cursors, "deleted", { page, removed, clock });
 }
 
 async function sweepFiles(deps: SweeperDeps, cursors: SweepCursors): Promise<boolean> {
   const { store, clock, log } = deps;
   const beganAtMs = clock.elapsedMs();
-  if (beganAtMs < (cursors.filesRestUntilMs ?? 0)) return false;
   const files = await store.listUnusedFiles(PAGE, cursors.files);
   const tookMs = clock.elapsedMs() - beganAtMs;
   if (files.length < PAGE && tookMs >= LONG_LOOK_MS)
-    cursors.filesRestUntilMs = beganAtMs + REST_TIMES * tookMs;
+    rest(cursors, "files", beganAtMs + REST_TIMES * tookMs);
   const blobKeys = files.map(({ blobKey }) => blobKey);
   const deletedKeys = await deleteBlobs(blobKeys, deps);
   const deleted = files.filter(({ blobKey }) => deletedKeys.has(blobKey)).map(({ id }) => id);
   const removed = await removeTogether(deleted, deps, (ids) => store.forgetFiles(ids));
   for (const file of removed) log.debug({ file }, "file.removed");
-  return advance(cursors, "files", { page: files.map(({ id }) => id), removed });
+  return advance(cursors, "files", { page: files.map(({ id }) => id), removed, clock });
 }
 
 async function sweepParts(deps: SweeperDeps, cursors: SweepCursors): Promise<boolean> {
-  const { store, blobs, log } = deps;
+  const { store, blobs, clock, log } = deps;
   const page = await store.listUploadsToTidy(PAGE, cursors.parts);
   const removed = await removeEach(page, deps, async (uploadId) => {
     for await (const parts of store.partPages(uploadId)) {
@@ -144,7 +174,7 @@ async function sweepParts(deps: SweeperDeps, cursors: SweepCursors): Promise<boo
     await store.forgetParts(uploadId);
     log.debug({ upload: uploadId }, "upload.parts_removed");
   });
-  return advance(cursors, "parts", { page, removed });
+  return advance(cursors, "parts", { page, removed, clock });
 }
 
 /** Removes the blobs that vanished writers had declared. */

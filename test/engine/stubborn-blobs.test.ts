@@ -6,6 +6,7 @@ import { dirname, join } from "node:path";
 import { setImmediate } from "node:timers/promises";
 import OpenAI from "openai";
 import { expect, test } from "vitest";
+import { uploadLines } from "../support/batches.ts";
 import type { LoggedEvent } from "../support/events.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { pathsBelow } from "../support/files-below.ts";
@@ -16,15 +17,19 @@ import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 test("a hundred files that cannot be removed hold up none of those behind them", async () => {
-  await using service = await startTestService({ clock: new FakeClock() });
+  const clock = new FakeClock();
+  await using service = await startTestService({ clock });
   const { openai, events, dataDir } = service;
-  /** Each deletion begins a sweep. Twenty sweeps that come to nothing else are enough. */
+  /** Each deletion begins a sweep, and a minute later things are tried again. */
+  const beginSweep = async () => {
+    clock.advance(60_000);
+    await openai.files.delete(await service.upload(chatLines(1)));
+  };
+  /** Twenty sweeps that come to nothing else are enough. */
   const sweepUntilGone = async (file: string) => {
     const enough = events.count("sweep.failed") + 20 * 100;
     const isGone = () => events.count("file.removed", { file }) === 1;
-    while (!isGone() && events.count("sweep.failed") < enough) {
-      await openai.files.delete(await service.upload(chatLines(1)));
-    }
+    while (!isGone() && events.count("sweep.failed") < enough) await beginSweep();
     expect(isGone()).toBe(true);
   };
   const ids: string[] = [];
@@ -32,7 +37,7 @@ test("a hundred files that cannot be removed hold up none of those behind them",
   const [first = "", ...others] = ids.slice(0, 100);
   for (const id of [first, ...others]) await putInTheWay(join(dataDir, "blobs/files", id));
   for (const id of [first, ...others]) await openai.files.delete(id);
-  while (!events.all.some((each) => isAbout(each, others.at(-1) ?? ""))) await setImmediate();
+  while (!events.all.some((each) => isAbout(each, others.at(-1) ?? ""))) await beginSweep();
   for (const file of ids.slice(100)) {
     await openai.files.delete(file);
     await sweepUntilGone(file);
@@ -40,6 +45,43 @@ test("a hundred files that cannot be removed hold up none of those behind them",
 
   await rm(join(dataDir, "blobs/files", first), { recursive: true });
   await sweepUntilGone(first);
+});
+
+test("what cannot be removed is tried and logged once a minute, also of a deleted project, while batches end", async () => {
+  const clock = new FakeClock();
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    clock,
+    upstreamUrl: upstream.url,
+    config: {
+      auth: { keys: [{ name: "operator", key: "test", scopes: ["admin", "read", "write"] }] },
+    },
+  });
+  const { openai, events, url, dataDir } = service;
+  const headers = { authorization: "Bearer test", "content-type": "application/json" };
+  const administer = async (method: string, path: string, body: object | null = null) => {
+    const init = { method, headers, ...(body !== null && { body: JSON.stringify(body) }) };
+    const answer = await fetch(`${url}/v1/admin/${path}`, init);
+    return (await answer.json()) as { readonly key: string };
+  };
+  await administer("POST", "projects", { name: "gone" });
+  const { key } = await administer("POST", "keys", { name: "of-gone", project: "gone" });
+  const file = await uploadLines(openai.withOptions({ apiKey: key }), chatLines(1));
+  await putInTheWay(join(dataDir, "blobs/files", file));
+  await administer("DELETE", "projects/gone");
+  while (events.count("sweep.failed") === 0) {
+    clock.advance(1_000);
+    await administer("GET", "projects");
+  }
+
+  for (let count = 1; count <= 5; count++) {
+    clock.advance(1_000);
+    await service.run(chatLines(1));
+    await events.reached("journal.removed", { count });
+  }
+  expect(events.count("sweep.failed")).toBe(1);
+  clock.advance(60_000);
+  await events.reached("sweep.failed", { count: 2 });
 });
 
 /** Nothing removes a folder in the place of a file, as nothing removes what a bucket is told to keep. */
