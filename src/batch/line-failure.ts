@@ -1,6 +1,7 @@
 /** Finds the group of a line that failed: the status and the code that its row has. */
 import { type LineFailure, OTHER } from "./failures.ts";
 import { type FinalOutcome, noAnswerOf } from "./outcome.ts";
+import { beginning } from "./truncate.ts";
 
 const MAX_CODE_CHARACTERS = 64;
 /** A longer answer is not parsed for its code, because parsing blocks the event loop. */
@@ -19,7 +20,7 @@ export function failureOf(outcome: FinalOutcome): LineFailure {
 export function codeIn(body: Buffer): string | null {
   const code = errorIn(body)?.["code"];
   const isText = typeof code === "string" || typeof code === "number";
-  return isText ? String(code).slice(0, MAX_CODE_CHARACTERS).toWellFormed() : null;
+  return isText ? beginning(String(code), MAX_CODE_CHARACTERS) : null;
 }
 
 /** Returns the error that a body describes; null for a body that is long, or none. */

@@ -17,6 +17,13 @@ export function truncate(text: string, length = TRUNCATED_CHARACTERS): string {
     .toWellFormed()}…`;
 }
 
+/**
+ * Returns the beginning of a text as a text of its own. A part of a text keeps all of it in memory. Halves of a character become
+ * U+FFFD.
+ */
+export const beginning = (text: string, length: number): string =>
+  Buffer.from(text.slice(0, length)).toString();
+
 /** Lists the first names for a message, with the number of the others. */
 export function listed(names: readonly string[]): string {
   const some = names.slice(0, LISTED_NAMES).map((name) => `'${truncate(name, LISTED_CHARACTERS)}'`);

@@ -8,6 +8,7 @@ import { FIRST_LINES } from "../batch/failures.ts";
 import type { CommonFailure } from "../batch/forecast.ts";
 import { errorIn, failureOf } from "../batch/line-failure.ts";
 import { type FinalOutcome, isSuccess, noAnswerOf } from "../batch/outcome.ts";
+import { beginning } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
 import type { Log } from "../telemetry/log.ts";
 
@@ -107,5 +108,5 @@ function messageOf(outcome: FinalOutcome): unknown {
 
 const shortText = (value: unknown) =>
   typeof value === "string" || typeof value === "number"
-    ? String(value).slice(0, MAX_MESSAGE_CHARACTERS).toWellFormed()
+    ? beginning(String(value), MAX_MESSAGE_CHARACTERS)
     : null;

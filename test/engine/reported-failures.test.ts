@@ -1,9 +1,14 @@
+import { createServer } from "node:http";
+import { json } from "node:stream/consumers";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { expect, test } from "vitest";
 import { FIRST_LINES } from "../../src/batch/failures.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { listening } from "../support/listening.ts";
 import { query, sharePostgres } from "../support/postgres.ts";
-import { chatLines, startTestService } from "../support/service.ts";
+import { chatLine, chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 const MINUTES_MS = 5 * 60_000;
@@ -33,3 +38,34 @@ test.skipIf(postgres === null)(
     await expect.poll(reports).toMatchObject([{ report: expect.not.stringContaining(id) }]);
   },
 );
+
+/** A server that quotes in its error what it was sent, as vLLM does. */
+const quoting = createServer(async (request, response) => {
+  const { messages } = (await json(request)) as { messages: readonly { content: string }[] };
+  response.writeHead(400, { "content-type": "application/json" });
+  response.end(JSON.stringify({ error: { message: messages[0]?.content, code: "too_long" } }));
+});
+
+test("batches that failed keep no long message of a model server in memory", async () => {
+  const BATCHES = 40;
+  /** V8 takes two bytes for each character where one needs them. */
+  const prompt = `…${"x".repeat(60_000)}`;
+  setFlagsFromString("--expose-gc");
+  const collectGarbage = runInNewContext("gc") as () => void;
+  const heapBytes = () => {
+    collectGarbage();
+    return process.memoryUsage().heapUsed;
+  };
+  const upstreamUrl = `http://127.0.0.1:${await listening(quoting)}/v1`;
+  await using service = await startTestService({ upstreamUrl });
+  const runSome = async (count: number) => {
+    for (let i = 0; i < count; i++) {
+      const { request_counts } = await service.run([chatLine("long", prompt)]);
+      expect(request_counts?.failed).toBe(1);
+    }
+  };
+  await runSome(10);
+  const before = heapBytes();
+  await runSome(BATCHES);
+  expect((heapBytes() - before) / BATCHES).toBeLessThan(prompt.length);
+});
