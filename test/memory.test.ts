@@ -4,7 +4,7 @@
  */
 import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { mkdtemp, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, writeFile } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -15,6 +15,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { submitLines } from "./support/batches.ts";
 import { forAllTests } from "./support/for-all-tests.ts";
 import { BatchdProcess } from "./support/process.ts";
+import { hasS3Server, newPrefix, startS3Server } from "./support/s3-server.ts";
 import { chatLine, chatLines } from "./support/service.ts";
 import { temporaryFolder } from "./support/store-builders.ts";
 import { startUpstream } from "./support/upstream.ts";
@@ -233,12 +234,17 @@ describe("the memory is bounded, and others are served,", () => {
 });
 
 /** A client that reads the beginning of an answer, and then no more. */
-async function stalledReader(url: string, path: string, accept: string): Promise<Socket> {
+async function stalledReader(
+  url: string,
+  path: string,
+  accept: string,
+  key = "key-of-a",
+): Promise<Socket> {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname);
   socket.on("error", () => {});
   const head = [`GET ${path} HTTP/1.1`, `host: ${hostname}`, `accept: ${accept}`];
-  socket.write(`${head.join("\r\n")}\r\nauthorization: Bearer key-of-a\r\n\r\n`);
+  socket.write(`${head.join("\r\n")}\r\nauthorization: Bearer ${key}\r\n\r\n`);
   let text = "";
   while (!text.includes('"custom_id"')) {
     const [piece] = (await once(socket, "data")) as [Buffer];
@@ -276,6 +282,52 @@ describe("clients that stop reading long rows hold no row", () => {
     await client.batches.cancel(id);
     await server.batchEnded(id);
     await expectBounded();
+  });
+});
+
+describe.skipIf(!hasS3Server())("clients that stop reading the results of batches that run", () => {
+  const PROJECTS = [0, 1, 2, 3];
+  const READERS_OF_PROJECT = 8;
+  const LINES = 2_500;
+  /** Some megabytes are the lines of a chunk. All that a merge may read ahead would be twice as much for each reader. */
+  const MAX_READER_BYTES = 8 * MEBIBYTE;
+
+  test("hold little of what was read ahead from a bucket", async () => {
+    await using s3 = await startS3Server();
+    const dataDir = await mkdtemp(join(folder, "data-"));
+    const config = `${dataDir}.json`;
+    const keys = PROJECTS.map((i) => ({ name: `p${i}`, key: `key-of-p${i}`, project: `p${i}` }));
+    const storage = s3.storage({ prefix: newPrefix() });
+    const limits = { memory_bytes: BUDGET_BYTES };
+    await writeFile(config, JSON.stringify({ limits, auth: { keys }, storage }));
+    const given = ["--config", config, "--data-dir", dataDir, "--upstream", upstream.url];
+    await using server = new BatchdProcess(["serve", "--port", "0", ...given]);
+    const url = await server.listening();
+    const paths: string[] = [];
+    for (const { key } of keys) {
+      const client = clientOf(url, key);
+      const lines = Array.from({ length: LINES }, (_, i) => chatLine(`line-${i}`, "[[big 7500]]"));
+      const { id } = await submitLines(client, [...lines, chatLine("last", "[[hang]]")]);
+      const completed = async () => (await client.batches.retrieve(id)).request_counts?.completed;
+      await expect.poll(completed).toBe(LINES);
+      paths.push(`/v1/batches/${id}/output`);
+    }
+    const before = await readFile(`/proc/${server.pid}/status`, "utf8");
+    const usedBytes = Number(/^VmRSS:\s+(\d+) kB$/m.exec(before)?.[1]) * 1024;
+    let readerCount = 0;
+    const peakBytes = await server.peakMemoryBytes(async () => {
+      const readers: Socket[] = [];
+      for (const [i, path] of paths.entries()) {
+        // A project may have no more readers than what is free.
+        const count = Math.min(READERS_OF_PROJECT, 2 ** (5 - i));
+        for (let n = 0; n < count; n++) {
+          readers.push(await stalledReader(url, path, "text/event-stream", keys[i]?.key));
+        }
+      }
+      readerCount = readers.length;
+      await Promise.all(readers.map((reader) => once(reader.destroy(), "close")));
+    });
+    expect((peakBytes - usedBytes) / readerCount).toBeLessThan(MAX_READER_BYTES);
   });
 });
 

@@ -40,6 +40,8 @@ export interface FinishedLinesDeps {
 
 /** The limit for the rows of one reader, of which there may be some. */
 const MAX_KEPT_BYTES = 4 * 1024 * 1024;
+/** The limit for what one reader has read ahead. A client that stops reading keeps it in memory for as long as it likes. */
+const MAX_AHEAD_BYTES = 1024 * 1024;
 
 /** The longest row that a reader keeps in memory while its client reads. */
 export const MAX_PASSED_ROW_BYTES = 256 * 1024;
@@ -240,6 +242,7 @@ async function* rowsIn(
     left: endsAtGap ? "end" : "omitted",
     isLastTry: false,
     maxKeptBytes: MAX_KEPT_BYTES,
+    maxAheadBytes: MAX_AHEAD_BYTES,
     maxRowBytes,
     onDamaged: () => {
       isLost = true;

@@ -50,6 +50,8 @@ export interface MergeOptions {
   readonly left: "sent_again" | "rows" | "omitted" | "end";
   /** The limit for the rows of a chunk that are kept in memory. */
   readonly maxKeptBytes?: number;
+  /** The limit for what is read ahead of its use. */
+  readonly maxAheadBytes?: number;
   /** The longest row that is read. */
   readonly maxRowBytes?: number;
   /** Whether an error that might pass counts as damage. */
@@ -79,10 +81,11 @@ export class Merge {
     const lineOf = nextLines(journals, fromLine);
     const streams = streamsOf(journals.filter((journal) => lineOf.has(journal)));
     const { maxKeptBytes = MAX_KEPT_BYTES, maxRowBytes = MAX_ROW_BYTES } = this.#options;
+    const { maxAheadBytes = MAX_AHEAD_BYTES } = this.#options;
     this.#maxKeptBytes = Math.min(maxKeptBytes, MAX_KEPT_TOTAL_BYTES / streams.length);
     this.#maxRowBytes = Math.min(maxRowBytes, MAX_KEPT_TOTAL_BYTES / streams.length);
-    this.#maxAheadBytes = MAX_AHEAD_BYTES / streams.length;
-    const segments = this.#readAhead([...lineOf.keys()]);
+    this.#maxAheadBytes = maxAheadBytes / streams.length;
+    const segments = this.#readAhead([...lineOf.keys()], maxAheadBytes);
     const read = (journal: ChunkJournal) => this.#chunkRows(journal, segments, fromLine);
     const routes = new RoutesByLine(
       streams.map((journals) => new RouteRows(journals, { lineOf, read, fromLine })),
@@ -97,12 +100,15 @@ export class Merge {
   }
 
   /** Reads the segments in the order in which the lines of their chunks begin, which is roughly the order of their use. */
-  #readAhead(journals: readonly ChunkJournal[]): ReadAhead<Segment, SegmentReading> {
+  #readAhead(
+    journals: readonly ChunkJournal[],
+    maxBytes: number,
+  ): ReadAhead<Segment, SegmentReading> {
     const { blobs, isLastTry } = this.#options;
     const maxKeptBytes = this.#maxKeptBytes;
     const segments = journals.flatMap((journal) => journal.segments);
     return new ReadAhead(segments, {
-      limits: { maxCount: blobs.maxReadsAhead, maxBytes: MAX_AHEAD_BYTES },
+      limits: { maxCount: blobs.maxReadsAhead, maxBytes },
       bytesOf: ({ bytes }) => bytes,
       read: (segment) => readSegment(segment, { blobs, isLastTry, maxKeptBytes }),
     });
