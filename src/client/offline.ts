@@ -2,6 +2,7 @@
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import { loadConfig } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
+import { outputTaken } from "../terminal/standard-streams.ts";
 import { unpackedContent } from "./content.ts";
 import { CommandFailure } from "./failure.ts";
 import { explained, interruption } from "./interruption.ts";
@@ -29,7 +30,10 @@ interface Reading {
   readonly signal: AbortSignal;
 }
 
-/** Calls `onLine` for each line that is not blank, and `onPiece` for each piece of the file, both unpacked. */
+/**
+ * Calls `onLine` for each line that is not blank, and `onPiece` for each piece of the file, both unpacked. Waits for the reader of
+ * what they write.
+ */
 export async function readLines(
   path: string,
   maxLineBytes: number,
@@ -39,7 +43,13 @@ export async function readLines(
   for await (const piece of unpackedContent(path)) {
     signal.throwIfAborted();
     onPiece?.(piece);
-    for (const line of splitter.push(piece)) onLine(line);
+    for (const line of splitter.push(piece)) {
+      onLine(line);
+      const taken = outputTaken(signal);
+      if (taken === null) continue;
+      await taken;
+      signal.throwIfAborted();
+    }
   }
   for (const line of splitter.end()) onLine(line);
 }

@@ -3,6 +3,7 @@
  * as `head` does, and behind a stream may be a file on a full disk. Everything is written before the process ends, and
  * output that is lost although its reader wants it is a failure of the command.
  */
+import { once } from "node:events";
 import { fstatSync, writeSync } from "node:fs";
 import { complainInLines, FAILED } from "./output.ts";
 
@@ -42,6 +43,19 @@ export function watchStandardStreams(): StandardStreams {
         ? finish(exitCode)
         : Promise.race([finish(exitCode), patience.then(() => exitCode)]),
   };
+}
+
+/** The output that may wait for its reader. */
+const MAX_WAITING_BYTES = 256 * 1024;
+
+/**
+ * Resolves when a slow reader has taken the output so far, when it is lost, or when the signal aborts. Returns null where little
+ * waits. Without this a long output would gather in memory, behind a pager as a whole.
+ */
+export function outputTaken(signal: AbortSignal): Promise<unknown> | null {
+  const { stdout } = process;
+  if (stdout.writableLength < MAX_WAITING_BYTES || !stdout.writableNeedDrain) return null;
+  return once(stdout, "drain", { signal }).catch(() => {});
 }
 
 export const cannotWrite = ({ message }: Error): string =>

@@ -86,6 +86,16 @@ test("output that a full disk does not take is a failure of every command, and i
   });
 });
 
+test("the faults of a long file wait for their reader, and not in memory", async () => {
+  const LINES = 300_000;
+  const input = fileOf("faulty.jsonl", Array<string>(LINES).fill("{}"));
+  // All of them at once would take three times as much.
+  const child = open(["validate", input], { NODE_OPTIONS: "--max-old-space-size=48" });
+  const [faults, code] = await Promise.all([text(child.stdout), codeOf(child)]);
+  expect(faults.match(/\n/g)).toHaveLength(LINES + 1);
+  expect(code).toBe(4);
+});
+
 test("a standard input that finds no room is said with the folder that has none", async () => {
   const path = join(folder, "small-temporary");
   using disk = mountSmallDisk(path, 64 * 1024);
