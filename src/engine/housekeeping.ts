@@ -53,7 +53,7 @@ export function startHousekeeping(
     return endQuotaPauses(deps, { nowMs: fleet.nowMs, isDraining });
   });
   const cursors: SweepCursors = {};
-  const purging = { cursors, empty: new Set<string>() };
+  const purging = { cursors, idle: new Set<string>() };
   keepHouse("sweep", SWEEP_EVERY_MS, () => sweep(sweeping, cursors));
   // It is no part of the sweep, which each end of a batch starts: it reads all deliveries that wait for open batches.
   keepHouse(

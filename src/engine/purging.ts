@@ -1,14 +1,17 @@
 /** Deletes the data of projects that operators deleted, until nothing is left. */
 import { removeEach, type SweepCursors, type SweeperDeps, sweep } from "./sweeper.ts";
 
-/** The empty projects that one pass looks at again. A look takes some 20 statements. */
-const EMPTY_PAGE = 10;
+/** The idle projects that one pass looks at again. A look takes some 20 statements, and twice as many where something is left. */
+const IDLE_PAGE = 10;
 
 /** What a pass leaves for the next one. */
 export interface PurgeState {
   readonly cursors: SweepCursors;
-  /** Deleted projects without data. For an hour, requests that were under way may still add some, so they are looked at in turn. */
-  readonly empty: Set<string>;
+  /**
+   * Deleted projects whose last round removed nothing. They are looked at in turn: to one without data, requests that were under
+   * way may add some for an hour, and what cannot be removed may be removed later.
+   */
+  readonly idle: Set<string>;
 }
 
 /**
@@ -18,19 +21,19 @@ export interface PurgeState {
 export async function purgeProjects(
   projects: readonly string[],
   deps: SweeperDeps,
-  { cursors, empty }: PurgeState,
+  { cursors, idle }: PurgeState,
 ): Promise<boolean> {
   const present = new Set(projects);
-  let turns = EMPTY_PAGE;
-  for (const name of empty) {
-    if (!present.has(name) || turns-- > 0) empty.delete(name);
+  let turns = IDLE_PAGE;
+  for (const name of idle) {
+    if (!present.has(name) || turns-- > 0) idle.delete(name);
   }
-  const due = projects.filter((name) => !empty.has(name));
+  const due = projects.filter((name) => !idle.has(name));
   let hasMore = false;
   await removeEach(due, deps, async (name) => {
     const { before, left } = await purgeRound(name, deps, cursors);
-    if (left === 0) empty.add(name);
-    else if (left < before) hasMore = true;
+    if (left > 0 && left < before) hasMore = true;
+    else idle.add(name);
   });
   return hasMore;
 }

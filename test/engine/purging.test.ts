@@ -2,6 +2,7 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { BlobIntents } from "../../src/blobs/blob-intents.ts";
+import type { Blobs } from "../../src/blobs/blobs.ts";
 import { purgeOnce, purgeProjects } from "../../src/engine/purging.ts";
 import { DEFAULT_RULES } from "../../src/store/projects.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
@@ -71,7 +72,7 @@ test("a project goes in rounds while a chunk of it is worked on, and one whose r
     store: Object.assign(Object.create(store), { purgeProject }) as Store,
   };
 
-  await purgeProjects(["held", "broken", "next"], failing, { cursors: {}, empty: new Set() });
+  await purgeProjects(["held", "broken", "next"], failing, { cursors: {}, idle: new Set() });
   expect(await kept()).toEqual(["held", "broken", "kept"]);
   expect(events.count("sweep.failed", { thing: "broken" })).toBe(1);
   expect(await purgeOnce("held", deps)).toBeGreaterThan(0);
@@ -79,6 +80,41 @@ test("a project goes in rounds while a chunk of it is worked on, and one whose r
   clock.advance(LEASE_TTL_MS);
   expect(await purgeOnce("held", deps)).toBe(0);
   expect(await purgeOnce("broken", deps)).toBe(0);
+  expect(await kept()).toEqual(["kept"]);
+});
+
+test("deleted projects whose data cannot be removed are looked at in turn, and go once it can", async () => {
+  const names = Array.from({ length: 25 }, (_, n) => `stuck-${n}`);
+  await using bench = await projectsBench([...names, "kept"]);
+  const { deps, store, clock, kept } = bench;
+  const looks = new Set<string>();
+  const purgeProject: Store["purgeProject"] = (name) => {
+    looks.add(name);
+    return store.purgeProject(name);
+  };
+  let isRefused = true;
+  const refusal = () => Promise.reject(new Error("it is refused"));
+  const blobs: Pick<Blobs, "delete" | "deleteAll"> = {
+    delete: (...keys) => (isRefused ? refusal() : deps.blobs.delete(...keys)),
+    deleteAll: (prefix) => (isRefused ? refusal() : deps.blobs.deleteAll(prefix)),
+  };
+  const refusing = {
+    ...deps,
+    store: Object.assign(Object.create(store), { purgeProject }) as Store,
+    blobs: Object.assign(Object.create(deps.blobs), blobs) as Blobs,
+  };
+  const state = { cursors: {}, idle: new Set<string>() };
+  const pass = async () => {
+    looks.clear();
+    while (await purgeProjects(names, refusing, state));
+    return looks.size;
+  };
+
+  for (let passes = 0; passes < 4; passes++) await pass();
+  expect(await pass()).toBe(10);
+  isRefused = false;
+  clock.advance(60_000);
+  await pass();
   expect(await kept()).toEqual(["kept"]);
 });
 
@@ -95,7 +131,7 @@ test("deleted projects without data are looked at in turn, however many there ar
     ...deps,
     store: Object.assign(Object.create(store), { purgeProject }) as Store,
   };
-  const state = { cursors: {}, empty: new Set<string>() };
+  const state = { cursors: {}, idle: new Set<string>() };
   const pass = async () => {
     looks.length = 0;
     while (await purgeProjects(names, counting, state));
