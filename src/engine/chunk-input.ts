@@ -8,6 +8,7 @@
 import type { Chunk, InputExtent, LineMark, StoredFile } from "../batch/batch.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
+import { Semaphore } from "../blobs/semaphore.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 import { parsedLine } from "./parsed-line.ts";
 import { isLost } from "./segment.ts";
@@ -23,13 +24,30 @@ export async function* linesOfExtents(
   extents: readonly InputExtent[],
 ): AsyncGenerator<Iterable<SplitLine>> {
   for (const group of groupsOf(extents)) {
-    const start = group[0]?.start ?? 0;
-    const bytes = await blobs.readRange(key, { start, end: group.at(-1)?.end ?? start });
-    for (const extent of group) {
-      const own = bytes.subarray(extent.start - start, extent.end - start);
-      yield linesOf(group.length === 1 ? own : Buffer.from(own), extent);
-    }
+    const owns = await readGroup({ blobs, key }, group);
+    for (const [i, extent] of group.entries()) yield linesOf(owns[i] ?? NOTHING, extent);
   }
+}
+
+const NOTHING = Buffer.alloc(0);
+/** The reads with gaps at once: a batch with hundreds of models opens as many chunks in a moment. The others wait. */
+const wideReads = new Semaphore(8);
+
+/**
+ * Reads the bytes of each extent. All of them are copied at once: while the lines of the first wait for their slots, the bytes
+ * between them would stay in memory, for each chunk that is open.
+ */
+async function readGroup(
+  { blobs, key }: { readonly blobs: BlobReader; readonly key: string },
+  group: readonly InputExtent[],
+): Promise<readonly Buffer[]> {
+  const start = group[0]?.start ?? 0;
+  const end = group.at(-1)?.end ?? start;
+  if (group.length === 1) return [await blobs.readRange(key, { start, end })];
+  return wideReads.run(async () => {
+    const bytes = await blobs.readRange(key, { start, end });
+    return group.map((each) => Buffer.from(bytes.subarray(each.start - start, each.end - start)));
+  });
 }
 
 export const FIRST_MARK: LineMark = [1, 0];

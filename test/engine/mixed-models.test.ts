@@ -1,6 +1,14 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import OpenAI from "openai";
 import { expect, test } from "vitest";
+import { submitLines } from "../support/batches.ts";
+import { BatchdProcess } from "../support/process.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream, type TestUpstream } from "../support/upstream.ts";
+
+const MEBIBYTE = 1024 * 1024;
 
 /** Two upstreams: one with three names of its model, one with a model of its own. */
 async function startMixed(one: TestUpstream, two: TestUpstream): Promise<TestService> {
@@ -106,4 +114,39 @@ test("a batch cancelled while one upstream is silent has the answers of the othe
   expect(rows).toHaveLength(50);
   expect(new Set(rows)).toEqual(new Set(idsOf(numbersUpTo(50))));
   expect(batch.request_counts?.completed).toBeGreaterThanOrEqual(20);
+});
+
+test("a batch whose lines go to many models takes little memory while they wait for their slots", async () => {
+  await using upstream = await startUpstream();
+  using folder = temporaryFolder("batchd-mixed-");
+  const models = Array.from({ length: 100 }, (_, i) => `m${i}`);
+  const upstreams = models.map((name) => ({
+    name,
+    base_url: upstream.url,
+    models: [name],
+    max_concurrency: 1,
+  }));
+  const limits = { memory_bytes: 64 * MEBIBYTE, allow_mixed_models: true };
+  const dataDir = join(folder.path, "data");
+  const config = `${dataDir}.json`;
+  await writeFile(config, JSON.stringify({ limits, upstreams }));
+  const given = ["--config", config, "--data-dir", dataDir];
+  await using server = new BatchdProcess(["serve", "--port", "0", ...given]);
+  const client = new OpenAI({ baseURL: `${await server.listening()}/v1`, apiKey: "unused" });
+  // The lines of a model lie near to each other, in all of 5 MB.
+  const lines = Array.from({ length: 10_000 }, (_, i) =>
+    chatLine(`line-${i}`, i < 2 * models.length ? "[[delay 2000]]" : "[[status 400]]", {
+      model: models[i % models.length],
+      user: "x".repeat(300),
+    }),
+  );
+  const peakBytes = await server.peakMemoryBytes(async () => {
+    const { id } = await submitLines(client, lines);
+    const failed = async () => (await client.batches.retrieve(id)).request_counts?.failed;
+    await expect.poll(failed).toBeGreaterThan(models.length);
+    await client.batches.cancel(id);
+    await server.batchEnded(id);
+  });
+  // A hundred targets take their part. The 4 MB that each chunk is read from would be as much again.
+  expect(peakBytes).toBeLessThan(500 * MEBIBYTE);
 });

@@ -134,6 +134,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       STORE,
       BLOBS,
       "blobs/blob-intents.ts",
+      "blobs/semaphore.ts",
       ...UPSTREAM,
       "loop.ts",
       "one-by-one.ts",
