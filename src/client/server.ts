@@ -2,7 +2,6 @@
 import { Console } from "node:console";
 import OpenAI, {
   APIConnectionError,
-  APIConnectionTimeoutError,
   APIError,
   APIUserAbortError,
   type ClientOptions,
@@ -15,6 +14,7 @@ import { shellWord } from "../words.ts";
 import { assertOfApi } from "./answer.ts";
 import { boundedFetch, NotTheApi } from "./bounded-fetch.ts";
 import { CommandFailure } from "./failure.ts";
+import { CLOSED, isAnswerLost, isBrokenOff, isTimedOut, reasonOf } from "./lost-answers.ts";
 import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
 
 /** The tries after the first one of a request. The SDK waits between them, and repeats 408, 409, 429 and 5xx. */
@@ -202,9 +202,6 @@ export class Server {
   }
 }
 
-/** What has taken the connection, and perhaps the request, is there. */
-const CLOSED: readonly string[] = ["UND_ERR_SOCKET", "ECONNRESET", "EPIPE"];
-
 /** What OpenSSL says of an answer that is plain HTTP. */
 const NO_TLS: readonly string[] = [
   "ERR_SSL_WRONG_VERSION_NUMBER",
@@ -301,31 +298,6 @@ function messageOf({ error, message, status, param }: APIError): string {
   }
   return truncate(message.replaceAll(/\s+/g, " ")) || `status ${status}`;
 }
-
-function reasonOf(error: Error): string {
-  const { cause, message } = error as NodeJS.ErrnoException & { cause?: unknown };
-  if (!(cause instanceof Error)) return message;
-  const { code } = cause as NodeJS.ErrnoException;
-  // `fetch` has no word for a proxy that wants credentials.
-  return cause.cause instanceof Error ? reasonOf(cause) : (code ?? (cause.message || message));
-}
-
-/** Whether the time for an answer is over. A connection that cannot be made in time is another matter. */
-const isTimedOut = (error: unknown): boolean =>
-  error instanceof APIConnectionTimeoutError &&
-  (error.cause === undefined || isAnswerLate(error.cause));
-
-const isAnswerLate = (cause: unknown): boolean =>
-  cause instanceof Error &&
-  (cause.name === "AbortError" || reasonOf(cause) === "UND_ERR_HEADERS_TIMEOUT");
-
-/** Whether a request that failed may have come to the server. */
-const isAnswerLost = (error: unknown): boolean =>
-  error instanceof Error && (isAnswerLate(error) || CLOSED.includes(reasonOf(error)));
-
-/** A body that breaks off is a TypeError of `fetch`, whose cause is an error of the socket. */
-const isBrokenOff = (error: unknown): error is TypeError =>
-  error instanceof TypeError && error.cause instanceof Error;
 
 /** Returns whether the same request may succeed later: a server that starts again, or a network that comes back. */
 export const isPassing = (error: unknown): boolean =>
