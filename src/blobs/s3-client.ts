@@ -259,7 +259,7 @@ export const answered = <T>(sent: Promise<T>): Promise<T> =>
 const UNUSABLE_NAMES = ["CredentialsProviderError", "InvalidBucketName", "EndpointError"];
 const UNUSABLE_WORDS = /^(?:Region is missing$|Region not accepted|Path-style addressing)/;
 
-/** Recognizes a client that cannot send any request: it has no credentials, or its region or the name of its bucket is none. */
+/** Recognizes a client that cannot send any request: it has no credentials, or its region or its bucket has no valid name. */
 export function isUnusable(cause: unknown): boolean {
   if (!(cause instanceof Error) || statusOf(cause) !== undefined) return false;
   return UNUSABLE_NAMES.includes(cause.name) || UNUSABLE_WORDS.test(cause.message);

@@ -198,7 +198,7 @@ function mountPassage(app: Hono<AppEnv>, api: Api, sessions: Sessions): void {
   });
 }
 
-/** A page of this server gets the second text after its person has signed in anew in another tab. */
+/** A page of this server gets the first text after its person has signed in anew in another tab. */
 const refuse = (c: AppContext): Response =>
   isOwn(c)
     ? c.text("This is for the pages of this server. If it is one of them, load it again.", 403)
