@@ -180,11 +180,18 @@ const OF_MACHINE = {
 };
 
 describe("secrets that are in the environment alone", () => {
+  /** A message quotes only its beginning. */
+  const LONG = "long1".repeat(200);
   const environment = {
     ...OF_MACHINE,
-    OTEL_EXPORTER_OTLP_HEADERS: "x-team-key=hcaik0123456789,authorization=Bearer%20otlp-t0ken-4455",
+    OTEL_EXPORTER_OTLP_HEADERS: `x-team-key=hcaik0123456789,authorization=Bearer%20otlp-t0ken-4455,x-long=${LONG}`,
   };
-  const secrets = [environment.AWS_SESSION_TOKEN, "hcaik0123456789", "otlp-t0ken-4455"];
+  const secrets = [
+    environment.AWS_SESSION_TOKEN,
+    "hcaik0123456789",
+    "otlp-t0ken-4455",
+    "long1long1",
+  ];
   const start = async (config: object) => {
     const dir = await mkdtemp(join(tmpdir(), "batchd-redactor-"));
     onTestFinished(() => rm(dir, { recursive: true, force: true }));

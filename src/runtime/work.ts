@@ -8,6 +8,7 @@ import { DEFAULT_CHUNK_LIMITS } from "../batch/plan.ts";
 import { BlobIntents } from "../blobs/blob-intents.ts";
 import type { Clock } from "../clock.ts";
 import type { Closers } from "../closers.ts";
+import { environmentSecrets } from "../config/config.ts";
 import { fileLimits } from "../config/file-limits.ts";
 import { priceRules } from "../config/prices.ts";
 import type { Role } from "../config/role.ts";
@@ -18,6 +19,7 @@ import { Fleet } from "../engine/fleet.ts";
 import type { IntakeLimits } from "../engine/input-reading.ts";
 import { journalLimits } from "../engine/journal.ts";
 import { Pricing } from "../engine/pricing.ts";
+import { Redactor } from "../redactor.ts";
 import { fitUpstreams, planDescriptors, readDescriptors } from "../resources/descriptors.ts";
 import { MemoryBudget } from "../resources/memory-budget.ts";
 import { AuditLog } from "../telemetry/audit-log.ts";
@@ -290,5 +292,6 @@ function newEngine(parts: Parts, { role, closers, prices, pricing }: EngineSurro
 async function openTracing({ config, clock, log }: RuntimeOptions): Promise<Tracing> {
   if (config.tracing === undefined) return NO_TRACING;
   const { openOtlpTracing } = await import("../telemetry/tracing-otlp.ts");
-  return openOtlpTracing({ ...config.tracing, clock, log });
+  const redactor = new Redactor(environmentSecrets());
+  return openOtlpTracing({ ...config.tracing, clock, log, redactor });
 }

@@ -26,6 +26,7 @@ import {
 } from "@opentelemetry/sdk-trace";
 import { truncate } from "../batch/truncate.ts";
 import { type Clock, within } from "../clock.ts";
+import type { Redactor } from "../redactor.ts";
 import { version } from "../version.ts";
 import type { Log } from "./log.ts";
 import type { Attributes, Ending, Span, SpanName, SpanStart, Tracing } from "./tracing.ts";
@@ -47,13 +48,15 @@ export interface OtlpOptions {
   readonly protocol: "http/protobuf" | "http/json";
   readonly clock: Clock;
   readonly log: Log;
+  readonly redactor: Redactor;
 }
 
-export function openOtlpTracing({ endpoint, protocol, clock, log }: OtlpOptions): Tracing {
+export function openOtlpTracing(options: OtlpOptions): Tracing {
+  const { endpoint, protocol, clock, log, redactor } = options;
   const Exporter = protocol === "http/json" ? JsonExporter : ProtobufExporter;
   const exporter = new Exporter({ url: endpoint, timeoutMillis: EXPORT_TIMEOUT_MS });
   const processor = new BatchSpanProcessor({
-    exporter: new LoggingExporter(exporter, log),
+    exporter: new LoggingExporter({ exporter, log, redactor }),
     maxQueueSize: MAX_WAITING_SPANS,
     maxExportBatchSize: MAX_SPANS_PER_EXPORT,
     scheduledDelayMillis: EXPORT_EVERY_MS,
@@ -131,22 +134,22 @@ type Done = Parameters<SpanExporter["export"]>[1];
 /** `ExportResultCode.FAILED`. */
 const FAILED = 1;
 
-/** Describes a failure. The error itself holds the whole answer of the receiver, which may be a page of megabytes. */
-function failureOf(error: Error & { readonly code?: string | number; readonly data?: string }) {
-  const { message, name, code, data = "" } = error;
-  return { reason: truncate(message || name), code, ...(data !== "" && { said: truncate(data) }) };
+interface LoggingOptions extends Pick<OtlpOptions, "log" | "redactor"> {
+  readonly exporter: SpanExporter;
 }
 
 /** Logs when the receiver goes down, and when it is back, and keeps the connections to it few. */
 export class LoggingExporter implements SpanExporter {
   readonly #exporter: SpanExporter;
   readonly #log: Log;
+  readonly #redactor: Redactor;
   #isFailing = false;
   #unansweredCount = 0;
 
-  constructor(exporter: SpanExporter, log: Log) {
+  constructor({ exporter, log, redactor }: LoggingOptions) {
     this.#exporter = exporter;
     this.#log = log;
+    this.#redactor = redactor;
   }
 
   export(spans: ReadableSpan[], done: Done): void {
@@ -167,9 +170,17 @@ export class LoggingExporter implements SpanExporter {
     if (error === undefined && this.#isFailing) {
       this.#log.info("traces.sent_again");
     } else if (error !== undefined && !this.#isFailing) {
-      this.#log.warn({ spans: spans.length, ...failureOf(error) }, "traces.not_sent");
+      this.#log.warn({ spans: spans.length, ...this.#causeOf(error) }, "traces.not_sent");
     }
     this.#isFailing = error !== undefined;
+  }
+
+  /** Describes a failure. The error itself holds the whole answer of the receiver, which may be a page of megabytes. */
+  #causeOf(error: Error & { readonly code?: string | number; readonly data?: string }) {
+    const { message, name, code, data = "" } = error;
+    // The cut may lie within a secret, of which the log would then know only a part.
+    const shown = (text: string) => truncate(this.#redactor.text(text));
+    return { reason: shown(message || name), code, ...(data !== "" && { said: shown(data) }) };
   }
 
   forceFlush(): Promise<void> {

@@ -61,7 +61,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "resources/": { may: ["clock.ts"], mayKnow: ["batch/", "config/"] },
   "telemetry/": {
     may: ["batch/truncate.ts", "clock.ts", "printable.ts", "version.ts"],
-    mayKnow: ["batch/", "contract/"],
+    mayKnow: ["batch/", "contract/", "redactor.ts"],
   },
   "telemetry/log.ts": { may: ["printable.ts", "store/failures.ts", "system-code.ts"] },
   "telemetry/metrics.ts": {

@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { Interactive } from "../../src/api/interactive.ts";
 import { systemClock } from "../../src/clock.ts";
 import { UNLIMITED } from "../../src/config/projects.ts";
+import { Redactor } from "../../src/redactor.ts";
 import { createLog } from "../../src/telemetry/log.ts";
 import { type Ending, NO_TRACING, traceparentFrom } from "../../src/telemetry/tracing.ts";
 import { LoggingExporter } from "../../src/telemetry/tracing-otlp.ts";
@@ -286,7 +287,7 @@ test("a receiver whose answers never end costs eight connections", () => {
   const log = createLog("info", { write: (line: string) => void lines.push(line) });
   let underWay = 0;
   const silent = { export: () => underWay++, shutdown: () => Promise.resolve() };
-  const exporter = new LoggingExporter(silent, log);
+  const exporter = new LoggingExporter({ exporter: silent, log, redactor: new Redactor() });
   const results: number[] = [];
   for (let n = 0; n < 10; n++) exporter.export([], ({ code }) => results.push(code));
 
