@@ -54,18 +54,19 @@ describe.skipIf(!canTrace("the tests on a failing disk"))("where strace is", () 
     AGAIN,
     async (_, when) => {
       using folder = temporaryFolder("batchd-failed-read-");
-      await (await startTestService({ dataDir: folder.path })).close();
-      change(folder.path, MANY_ROWS);
-      await using watched = await startWatched(folder.path, []);
+      const dataDir = join(folder.path, "data");
+      await (await startTestService({ dataDir })).close();
+      change(dataDir, MANY_ROWS);
+      await using watched = await startWatched(dataDir, []);
       const status = async () => (await fetch(`${watched.url}/v1/files`)).status;
       expect(await status()).toBe(200);
       const disk = await failing(
         watched.server,
         `pread64:error=EIO${when}`,
-        filesOfDatabase(folder.path),
+        filesOfDatabase(dataDir),
       );
       // A commit of another process makes the server read its pages again.
-      change(folder.path, "create table other (n); drop table other");
+      change(dataDir, "create table other (n); drop table other");
       await expect.poll(disk.hasFailed).toBe(true);
       await disk.stop();
 
