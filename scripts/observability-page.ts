@@ -108,5 +108,8 @@ level on. Names of fields are in snake case, and the same field means the same t
 \`upload\`, \`target\`, \`request_id\` (the \`x-request-id\` that the client got), \`upstream_request_id\` (what the upstream calls
 the exchange).
 
+What lasts is not said again and again: while the database, the storage or an upstream is away, one line of a kind in ten seconds stands for
+\`count\` of them. Requests and downloads are logged each.
+
 ${eventTable()}
 `;

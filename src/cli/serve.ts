@@ -39,7 +39,8 @@ export async function serve(flags: Overrides, role: Role): Promise<number> {
   if (role !== "all" && config.database_url === undefined) return refuseRole(role);
   const redactor = new Redactor([...configSecrets(config), ...environmentSecrets()]);
   const redact = (line: string) => redactor.text(line);
-  const log = createRedactedLog(config.log_level, { redact, isForPeople: process.stderr.isTTY });
+  const shape = { redact, isForPeople: process.stderr.isTTY, clock: systemClock };
+  const log = createRedactedLog(config.log_level, shape);
   const firstSignal = nextSignal();
   const metrics = new Metrics();
   metrics.watchProcess();

@@ -9,11 +9,13 @@ import {
   stdSerializers,
   stdTimeFunctions,
 } from "pino";
+import type { Clock } from "../clock.ts";
 import { printableLines } from "../printable.ts";
 import { isDamaged } from "../store/failures.ts";
 import { systemCode, systemCodes } from "../system-code.ts";
 import type { LOG_EVENTS } from "./log-events.ts";
 import { readableLine } from "./readable-line.ts";
+import { Repeats } from "./repeats.ts";
 
 type EventLevel = keyof typeof LOG_EVENTS;
 export type LogEvent<Level extends EventLevel> = keyof (typeof LOG_EVENTS)[Level] & string;
@@ -48,12 +50,13 @@ interface RedactedLogOptions {
   readonly redact: (line: string) => string;
   /** Whether a person reads the lines in a terminal; programs read JSON. */
   readonly isForPeople: boolean;
+  readonly clock: Clock;
 }
 
 /** Creates a log on standard error. */
 export function createRedactedLog(
   level: LogLevel,
-  { redact, isForPeople }: RedactedLogOptions,
+  { redact, isForPeople, clock }: RedactedLogOptions,
 ): LeveledLog {
   const { stderr } = process;
   // A terminal shows a log that was written for programs, too.
@@ -63,7 +66,7 @@ export function createRedactedLog(
     if (stderr.writableLength < WAITING_MAX_BYTES) stderr.write(shape(redact(line)));
     else dropped++;
   };
-  const log = createLog(level, { write });
+  const log = createLog(level, { write }, new Repeats(clock));
   stderr.on("drain", () => {
     if (dropped === 0) return;
     const lines = dropped;
@@ -73,20 +76,36 @@ export function createRedactedLog(
   return log;
 }
 
-/**
- * Leaves out what fails because of a damaged database. One event has named it, and all work is repeated until the
- * operator has restored the file. A request is logged all the same: its client has a question.
- */
-const withoutRepeatedDamage: NonNullable<LoggerOptions["hooks"]> = {
-  logMethod(args, log) {
-    const [fields, event] = args as unknown as [{ readonly err?: unknown }, LogEvent<EventLevel>];
-    if (event !== "request.completed" && isDamaged(fields.err)) return;
-    log.apply(this, args);
-  },
-};
-
 /** The errors of a database or a bucket that is away. Each request and each loop meets them until it is back. */
 const AWAY_CODES: readonly string[] = ["STORE_UNAVAILABLE", "BLOBS_UNAVAILABLE"];
+const isAway = (error: unknown) => systemCodes(error).some((code) => AWAY_CODES.includes(code));
+
+/** What a client has asked for is logged each time, because that client has a question. */
+const OF_CLIENTS: readonly string[] = ["request.completed", "download.broken"];
+
+/**
+ * Leaves out what fails because of a damaged database. One event has named it, and all work is repeated until the
+ * operator has restored the file. While a database or a bucket is away, one line in a while stands for those like it.
+ */
+const sparing = (repeats: Repeats | null): NonNullable<LoggerOptions["hooks"]> => ({
+  logMethod(args, log) {
+    const [fields, event] = args as unknown as [FailureFields, LogEvent<EventLevel>];
+    const { err, loop = "" } = fields;
+    const isOfClient = OF_CLIENTS.includes(event);
+    if (!isOfClient && isDamaged(err)) return;
+    if (repeats === null || isOfClient || !isAway(err)) {
+      log.apply(this, args);
+      return;
+    }
+    const count = repeats.count(`${event} ${loop}`);
+    if (count !== null) log.apply(this, [{ ...fields, count }, event]);
+  },
+});
+
+interface FailureFields {
+  readonly err?: unknown;
+  readonly loop?: string;
+}
 
 /**
  * Names the codes that Node.js has no name for. What is away is said by the messages; a stack would be five sixths of a log
@@ -95,18 +114,22 @@ const AWAY_CODES: readonly string[] = ["STORE_UNAVAILABLE", "BLOBS_UNAVAILABLE"]
 function serialized(error: unknown) {
   if (!(error instanceof Error)) return error;
   const { stack, ...fields } = stdSerializers.err(error);
-  const isAway = systemCodes(error).some((code) => AWAY_CODES.includes(code));
-  return { ...fields, code: systemCode(error), ...(!isAway && { stack }) };
+  return { ...fields, code: systemCode(error), ...(!isAway(error) && { stack }) };
 }
 
-export function createLog(level: LogLevel, stream: DestinationStream = process.stderr): LeveledLog {
+/** Creates a log on a stream. Without `repeats`, it leaves out nothing that is repeated. */
+export function createLog(
+  level: LogLevel,
+  stream: DestinationStream = process.stderr,
+  repeats: Repeats | null = null,
+): LeveledLog {
   const log = pino(
     {
       level,
       base: null,
       messageKey: "event",
       timestamp: stdTimeFunctions.isoTime,
-      hooks: withoutRepeatedDamage,
+      hooks: sparing(repeats),
       serializers: { err: serialized },
       formatters: { level: (label) => ({ level: label }) },
       // No caller passes a key to the log. This list is a second protection.

@@ -7,6 +7,7 @@
 import type { Outcome, RefusalReason, Refused } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
 import type { Log, LogEvent } from "../telemetry/log.ts";
+import { Repeats } from "../telemetry/repeats.ts";
 
 /** What is logged of a failure, beside its target. */
 interface FailureFields {
@@ -17,7 +18,6 @@ interface FailureFields {
   readonly after_ms?: number;
 }
 
-const LOG_EVERY_MS = 10_000;
 /** The operator has to act on a refusal, so it is logged at once, and again while it lasts. */
 const REFUSAL_LOG_EVERY_MS = 600_000;
 /** A tenant who makes a healthy target refuse now and then must not fill the log with it. */
@@ -37,14 +37,16 @@ export class TargetLog {
   readonly #target: string;
   readonly #clock: Clock;
   readonly #log: Log;
+  /** The times of the refusals, by their reasons. */
   readonly #loggedAtMs = new Map<string, number>();
-  readonly #unloggedCounts = new Map<string, number>();
+  readonly #repeats: Repeats;
   #isFailureLogged = false;
 
   constructor(target: string, { clock, log }: { clock: Clock; log: Log }) {
     this.#target = target;
     this.#clock = clock;
     this.#log = log;
+    this.#repeats = new Repeats(clock);
   }
 
   note(outcome: Outcome): void {
@@ -102,15 +104,8 @@ export class TargetLog {
   }
 
   #warn(event: LogEvent<"warn">, fields: FailureFields): void {
-    const nowMs = this.#clock.elapsedMs();
-    const count = (this.#unloggedCounts.get(event) ?? 0) + 1;
-    const loggedAtMs = this.#loggedAtMs.get(event) ?? Number.NEGATIVE_INFINITY;
-    if (nowMs - loggedAtMs < LOG_EVERY_MS) {
-      this.#unloggedCounts.set(event, count);
-      return;
-    }
-    this.#unloggedCounts.delete(event);
-    this.#loggedAtMs.set(event, nowMs);
+    const count = this.#repeats.count(event);
+    if (count === null) return;
     this.#isFailureLogged = true;
     this.#log.warn({ target: this.#target, ...fields, count }, event);
   }

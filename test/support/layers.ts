@@ -31,6 +31,7 @@ const TELEMETRY = [
   "telemetry/audit-log.ts",
   "telemetry/log.ts",
   "telemetry/metrics.ts",
+  "telemetry/repeats.ts",
   "telemetry/target-metrics.ts",
   "telemetry/tracing.ts",
 ];
@@ -63,7 +64,10 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     may: ["batch/truncate.ts", "clock.ts", "printable.ts", "version.ts"],
     mayKnow: ["batch/", "contract/", "redactor.ts"],
   },
-  "telemetry/log.ts": { may: ["printable.ts", "store/failures.ts", "system-code.ts"] },
+  "telemetry/log.ts": {
+    may: ["printable.ts", "store/failures.ts", "system-code.ts", "telemetry/repeats.ts"],
+    mayKnow: ["clock.ts"],
+  },
   "telemetry/metrics.ts": {
     may: ["version.ts"],
     mayKnow: ["batch/", "contract/", STORE, ...UPSTREAM],

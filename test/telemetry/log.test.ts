@@ -1,12 +1,16 @@
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, rename, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { LOG_EVENTS } from "../../src/telemetry/log-events.ts";
+import { submitLines } from "../support/batches.ts";
 import { Events } from "../support/events.ts";
 import { BatchdProcess } from "../support/process.ts";
+import { Scrape } from "../support/prometheus.ts";
+import { serve } from "../support/serve.ts";
 import { chatLine, chatLines, startTestService } from "../support/service.ts";
 import { isSource, readSources } from "../support/source-tree.ts";
+import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 test("what the log says of a line names its batch, its chunk, its number and the upstream's request", async () => {
@@ -79,6 +83,38 @@ test("what a client has written breaks no line of the log, and orders nothing of
   const created = stderr.split("\n").find((line) => line.includes('"event":"batch.created"'));
   expect(JSON.parse(created ?? "")).toMatchObject({ input: input_file_id });
   expect(created).toMatch(/^[\x20-\x7e]+$/);
+});
+
+test("while the storage is away, one line of the log in ten seconds stands for those like it", async () => {
+  using folder = temporaryFolder("batchd-log-");
+  await using upstream = await startUpstream();
+  upstream.hold();
+  const args = ["--port", "0", "--data-dir", folder.path, "--upstream", upstream.url];
+  const { server, url, openai } = await serve(args);
+  await using _ = server;
+  for (let n = 0; n < 10; n++) await submitLines(openai, chatLines(1));
+  await upstream.reached(10);
+  const blobs = join(folder.path, "blobs");
+  await rename(blobs, join(folder.path, "away"));
+  await writeFile(blobs, "");
+  upstream.release();
+  const failures = async () => {
+    const page = await (await fetch(`${url}/metrics`)).text();
+    return new Scrape(page).value("batchd_journal_write_failures_total");
+  };
+  await expect.poll(failures).toBeGreaterThanOrEqual(20);
+  const { stderr } = await server.kill();
+  const lines = stderr.split("\n").filter((line) => line.includes("journal.write_failed"));
+  const [first, ...others] = lines.map(
+    (line) => JSON.parse(line) as { time: string; count: number },
+  );
+  expect(first?.count).toBe(1);
+  let beforeMs = Date.parse(first!.time);
+  for (const { time, count } of others) {
+    expect(count).toBeGreaterThan(1);
+    expect(Date.parse(time) - beforeMs).toBeGreaterThan(9_000);
+    beforeMs = Date.parse(time);
+  }
 });
 
 test("every event that is documented is one that the server logs, at each of its levels", () => {
