@@ -193,7 +193,9 @@ export class Server {
           ? "(A proxy before the server takes no request of this size.)"
           : null;
       case 429:
-        return "(Try again later, or ask for a higher quota.)";
+        return error.code === "insufficient_quota"
+          ? "(Make room, or ask for a higher quota.)"
+          : "(Try again later.)";
       default:
         return status !== undefined && status >= 500
           ? "(Try again; the server's log says more.)"

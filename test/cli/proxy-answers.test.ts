@@ -144,3 +144,19 @@ test.each([
   expect(submitted).toMatchObject({ code: 1, stdout: "batch_1\n" });
   expect(submitted.stderr.replace(url, "URL")).toMatch(said);
 });
+
+test("a request that came too soon is told from one that a quota refuses", async () => {
+  const refusals = [
+    [null, "(Try again later.)"],
+    ["insufficient_quota", "(Make room, or ask for a higher quota.)"],
+  ];
+  for (const [code, advice] of refusals) {
+    const server = createServer((_, answer) => {
+      answer.writeHead(429, { "content-type": "application/json", "x-should-retry": "false" });
+      answer.end(JSON.stringify({ error: { message: "No.", code } }));
+    });
+    const url = `http://127.0.0.1:${await listening(server)}/v1`;
+    const { stderr } = await runCommand(["list", "--url", url], {});
+    expect(stderr).toContain(`No. ${advice}`);
+  }
+});
