@@ -32,6 +32,7 @@ export async function* readObject(object: S3Object, range: ByteRange): AsyncGene
   const rate = new ReadingRate(object.clock);
   let at = range.start;
   let breakCount = 0;
+  let isWithReader = false;
   while (at < range.end) {
     const found = await rate.during(open(object, { start: at, end: range.end }));
     if (found === null) return;
@@ -39,10 +40,14 @@ export async function* readObject(object: S3Object, range: ByteRange): AsyncGene
       for await (const chunk of arriving(found.body, rate, found.end - at)) {
         at += chunk.length;
         breakCount = 0;
+        isWithReader = true;
         yield chunk;
+        isWithReader = false;
       }
       if (at < found.end) throw new Error("the answer ended before its last byte");
     } catch (error) {
+      // A stream of Node throws at its source when its reader leaves early. The rest is not wanted then.
+      if (isWithReader) throw error;
       if (error instanceof BlobsUnavailable || ++breakCount === MAX_BREAKS)
         throw unavailable(error);
     }

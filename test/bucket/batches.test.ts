@@ -156,6 +156,28 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     expect(await (await download()).text()).toBe(chatLines(1)[0]?.slice(1, 10));
   });
 
+  test("a client that leaves in the middle of a download costs the bucket no further request", async () => {
+    await using proxy = await startS3Proxy(server.url);
+    const storage = server.storage({ prefix: newPrefix(), endpoint: proxy.url });
+    await using service = await startTestService({ config: { storage } });
+    // The system takes some megabytes for a client that does not read.
+    const file = await service.upload([JSON.stringify({ filler: "x".repeat(24 * 1024 * 1024) })]);
+    const url = `${service.url}/v1/files/${file}/content`;
+    const readsOfFile = () =>
+      proxy.requests.filter((asked) => asked.includes("x-id=GetObject")).length;
+    const before = readsOfFile();
+    const leave = async () => {
+      const leaving = new AbortController();
+      await fetch(url, { signal: leaving.signal });
+      leaving.abort();
+      await service.events.reached("download.broken");
+    };
+    await leave();
+    // A request that came late of the one before would be counted by the end of this one.
+    expect((await (await fetch(url)).arrayBuffer()).byteLength).toBeGreaterThan(24 * 1024 * 1024);
+    expect(readsOfFile() - before).toBe(2);
+  });
+
   test("a batch says that it waits for the bucket while its input or its journal cannot be read", async () => {
     await using upstream = await startUpstream();
     await using proxy = await startS3Proxy(server.url);
