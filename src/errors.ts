@@ -154,6 +154,11 @@ export const CATALOGUE = {
     null,
     "The server is starting, stopping, out of disk space, or cannot reach its storage; try again.",
   ),
+  outcome_unknown: failing(
+    503,
+    null,
+    "The server has lost its database while it stored a batch; look whether the batch is there before you create it again.",
+  ),
   model_unavailable: failing(
     503,
     "model_unavailable",

@@ -11,6 +11,7 @@ import type { BatchStatus } from "../contract/batch.ts";
 import { PublicError } from "../errors.ts";
 import type { BatchChange, BatchQuery } from "../store/batches.ts";
 import type { NewDelivery } from "../store/deliveries.ts";
+import { StoreUnavailable } from "../store/failures.ts";
 import type { ReceiptFor } from "../store/idempotency.ts";
 import type { Page } from "../store/page.ts";
 import type { Store } from "../store/store.ts";
@@ -114,9 +115,15 @@ export class Batches {
     const windowMs = allowedWindowMs(request.completionWindow, completionWindows());
     const made = newBatch(project, request, { nowMs: clock.nowMs(), windowMs });
     const { quotas } = rulesOf(project);
-    await withinQuotas(project, () =>
-      store.insertBatch(made, { receipt: receiptFor?.(made), quotas, deliveries }),
-    );
+    try {
+      await withinQuotas(project, () =>
+        store.insertBatch(made, { receipt: receiptFor?.(made), quotas, deliveries }),
+      );
+    } catch (cause) {
+      // With a key, the same request may be sent again.
+      const isInDoubt = cause instanceof StoreUnavailable && cause.mayBeMade;
+      throw isInDoubt && receiptFor === undefined ? maybeMade(made, cause) : cause;
+    }
     return made;
   }
 
@@ -268,3 +275,10 @@ function assertBatchId(id: string, param = "batch_id"): void {
     { param },
   );
 }
+
+const maybeMade = ({ id }: Batch, cause: StoreUnavailable) =>
+  new PublicError(
+    "outcome_unknown",
+    `The server has lost its database while it stored the batch '${id}', and cannot tell whether it is there. Ask for it, or for the list, before you create it again.`,
+    { cause },
+  );

@@ -87,7 +87,8 @@ export class CopiedInputs {
    * may be there and need it.
    */
   async discard({ project, id }: StoredFile, cause: unknown): Promise<void> {
-    if (cause instanceof StoreUnavailable) return;
+    const isInDoubt = cause instanceof PublicError && cause.error === "outcome_unknown";
+    if (isInDoubt || cause instanceof StoreUnavailable) return;
     await this.#deps.files.delete({ project, id });
   }
 }

@@ -60,7 +60,7 @@ export function answerError(c: AppContext, thrown: unknown): Response {
 }
 
 /**
- * Clients repeat every 409 unless a header forbids it. A batch that has ended answers 409 for ever, and a key in use
+ * Clients repeat every 409 and 503 unless a header forbids it. A batch that has ended answers 409 for ever, and a key in use
  * only for a moment.
  */
 export function retryHeadersOf({
@@ -71,6 +71,7 @@ export function retryHeadersOf({
   switch (error) {
     case "conflict":
     case "delivery_in_progress":
+    case "outcome_unknown":
     case "quota_exceeded":
       return [["x-should-retry", "false"]];
     case "idempotency_key_in_use":

@@ -7,11 +7,14 @@
 export class StoreUnavailable extends Error {
   override readonly name = "StoreUnavailable";
   readonly code = "STORE_UNAVAILABLE";
+  /** Whether the change may have been made: the connection was lost during the commit. */
+  readonly mayBeMade: boolean;
 
-  constructor(cause: unknown) {
+  constructor(cause: unknown, { mayBeMade = false } = {}) {
     const { code } = cause as NodeJS.ErrnoException;
     const because = code === undefined ? "" : ` (${code})`;
     super(`the database cannot be reached, or cannot serve requests${because}`, { cause });
+    this.mayBeMade = mayBeMade;
   }
 }
 

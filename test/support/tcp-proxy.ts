@@ -14,6 +14,10 @@ export class TcpProxy {
   #target: { readonly host: string; readonly port: number };
   readonly #pairs = new Set<readonly [Socket, Socket]>();
   #network: Network = "well";
+  /** The text in a statement of a transaction whose commit is to have no answer; null for none. */
+  #unanswered: string | null = null;
+  /** The connections whose transaction has had such a statement. */
+  readonly #inDoubt = new Set<Socket>();
 
   /** Stands before the database of the URL. */
   static async before(databaseUrl: string): Promise<TcpProxy> {
@@ -39,6 +43,16 @@ export class TcpProxy {
   /** Leads new connections to another port of the host. */
   leadTo(port: number): void {
     this.#target = { ...this.#target, port };
+  }
+
+  /** The database makes the next commit of a transaction with such a statement. The connection breaks before the answer. */
+  loseCommitOf(statement: string): void {
+    this.#unanswered = statement;
+  }
+
+  /** Whether such a commit is still to come. */
+  get isCommitAwaited(): boolean {
+    return this.#unanswered !== null;
   }
 
   set network(network: Network) {
@@ -72,7 +86,16 @@ export class TcpProxy {
         .on("data", (bytes) => {
           if (this.#network === "well") to.write(bytes);
         });
+    client.on("data", (bytes) => this.#follow(client, bytes));
+    server.prependListener("data", () => {
+      if (this.#inDoubt.has(client) && this.#unanswered === null) end();
+    });
     pass(client, server);
     pass(server, client);
+  }
+
+  #follow(client: Socket, bytes: Buffer): void {
+    if (this.#unanswered !== null && bytes.includes(this.#unanswered)) this.#inDoubt.add(client);
+    if (this.#inDoubt.has(client) && bytes.includes("commit\0")) this.#unanswered = null;
   }
 }

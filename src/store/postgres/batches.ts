@@ -142,8 +142,14 @@ export class PostgresBatches {
 
   insertBatch(batch: Batch, insertion: BatchInsertion = {}): Promise<void> {
     const { project } = batch;
-    return this.#db.lockingTransaction({ kind: "lists", project }, (db) =>
-      this.#insertWithin(db, batch, insertion),
+    // A client that is told of a failure asks again, and another batch would send all lines a second time.
+    return this.#db.certainTransaction(
+      { kind: "lists", project },
+      (db) => this.#insertWithin(db, batch, insertion),
+      async (db) => {
+        await lockLists(db, project);
+        return (await db.$count(batches, isScopedBatch(batch))) === 1;
+      },
     );
   }
 

@@ -5,12 +5,12 @@
  * read, a deadlock, a serialisation failure, or a connection that was lost before the commit was sent. A connection that is
  * lost during a commit leaves its result unknown. Such a call fails with `StoreUnavailable`, and its caller decides. A
  * caller may repeat it. A released lease, a newer epoch, a consumed intent or a segment that has its row makes the second
- * call change nothing.
+ * call change nothing. `certainTransaction` is for what a second call would make once more.
  *
  * No statement is prepared under a name, and nothing but transactions keeps state on a connection, so a pooler in
  * transaction mode may stand between.
  */
-import { type Clock, sleep } from "../../clock.ts";
+import { type Clock, sleep, timeLimit } from "../../clock.ts";
 import { OneByOne } from "../../one-by-one.ts";
 import { StoreRefusal, StoreUnavailable } from "../failures.ts";
 import { cancelStatement } from "./cancel.ts";
@@ -40,6 +40,8 @@ export interface ProjectLock {
   readonly project: string;
 }
 
+const nameOf = ({ kind, project }: ProjectLock): string => `${kind} ${project}`;
+
 /** The timeout exists because a process may stop in the middle of a transaction (SIGSTOP, a partition). Its locks must end. */
 const BEGIN =
   "begin isolation level read committed; set local idle_in_transaction_session_timeout = '15s'";
@@ -54,6 +56,10 @@ export const canNotify = (db: Db): boolean => !mute.has(db);
 
 const ATTEMPTS = 4;
 const FIRST_PAUSE_MS = 20;
+
+/** A database that restarts, or whose standby takes over, is mostly back within this. */
+const CERTAIN_WITHIN_MS = 20_000;
+const DOUBT_PAUSE_MS = 500;
 
 type Attempt<T> =
   | { readonly ok: true; readonly value: T }
@@ -153,8 +159,38 @@ export class Database {
    * Others would wait for the lock, each on a connection that the leases and other projects need.
    */
   lockingTransaction<T>(lock: ProjectLock, work: (db: Db) => Promise<T>): Promise<T> {
-    const name = `${lock.kind} ${lock.project}`;
-    return this.#locking.run(name, () => this.transaction(work));
+    return this.#locking.run(nameOf(lock), () => this.transaction(work));
+  }
+
+  /**
+   * Does as {@link lockingTransaction}. A commit without an answer is waited for, and the transaction runs again if `wasMade` finds
+   * that it was not made. `wasMade` must wait for the lock, which the transaction in doubt holds until its end.
+   */
+  certainTransaction(
+    lock: ProjectLock,
+    work: (db: Db) => Promise<void>,
+    wasMade: (db: Db) => Promise<boolean>,
+  ): Promise<void> {
+    return this.#locking.run(nameOf(lock), () => this.#untilCertain(work, wasMade));
+  }
+
+  async #untilCertain(
+    work: (db: Db) => Promise<void>,
+    wasMade: (db: Db) => Promise<boolean>,
+  ): Promise<void> {
+    using limit = timeLimit(this.#clock, CERTAIN_WITHIN_MS);
+    for (let doubt: StoreUnavailable | null = null; ; ) {
+      try {
+        if (doubt !== null && (await this.transaction(wasMade))) return;
+        doubt = null;
+        return await this.transaction(work);
+      } catch (error) {
+        if (!(error instanceof StoreUnavailable)) throw error;
+        doubt ??= error.mayBeMade ? error : null;
+        if (doubt === null || limit.signal.aborted) throw doubt ?? error;
+        await sleep(this.#clock, DOUBT_PAUSE_MS);
+      }
+    }
   }
 
   /** It may be called twice. */
@@ -173,7 +209,7 @@ export class Database {
       const { cause, changedNothing } = attempt;
       const isHarmless = changedNothing || kind === "read";
       if (n === ATTEMPTS || !isHarmless || !isPassing(cause) || isTimeout(cause)) {
-        throw errorFor(cause);
+        throw errorFor(cause, !isHarmless);
       }
       const pauseMs = Math.random() * FIRST_PAUSE_MS * 4 ** n;
       await sleep(this.#clock, pauseMs);
@@ -229,7 +265,7 @@ export class Database {
   }
 }
 
-function errorFor(cause: unknown): unknown {
-  if (isUnavailable(cause)) return new StoreUnavailable(cause);
+function errorFor(cause: unknown, mayBeMade: boolean): unknown {
+  if (isUnavailable(cause)) return new StoreUnavailable(cause, { mayBeMade });
   return isForbidden(cause) ? new StoreRefusal(cause) : cause;
 }

@@ -1,0 +1,96 @@
+/** What becomes of a new batch when the connection to the database breaks during its commit. */
+import OpenAI from "openai";
+import { describe, expect, test } from "vitest";
+import { openStorage } from "../../src/runtime/storage/storage.ts";
+import { StoreUnavailable } from "../../src/store/failures.ts";
+import type { Store } from "../../src/store/store.ts";
+import { createBatch, submitLines } from "../support/batches.ts";
+import { forAllTests } from "../support/for-all-tests.ts";
+import { query, sharePostgres } from "../support/postgres.ts";
+import { chatLines, startTestService } from "../support/service.ts";
+import { TcpProxy } from "../support/tcp-proxy.ts";
+import { startUpstream } from "../support/upstream.ts";
+
+const postgres = forAllTests(await sharePostgres("commits without an answer"));
+
+const LINES = 20;
+
+const retrying = (url: string) => new OpenAI({ baseURL: `${url}/v1`, apiKey: "test" });
+
+async function idsIn(openai: OpenAI): Promise<string[]> {
+  return (await openai.batches.list()).data.map(({ id }) => id);
+}
+
+describe.skipIf(postgres === null)("a client of the official SDK that creates one batch", () => {
+  test("has one, which sends each line once, also when the answer to the commit was lost", async () => {
+    await using upstream = await startUpstream();
+    const databaseUrl = await postgres!.createDatabase();
+    const proxy = await TcpProxy.before(databaseUrl);
+    await using service = await startTestService({
+      config: {
+        database_url: proxy.urlOf(databaseUrl),
+        upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+      },
+    });
+    const input = await service.upload(chatLines(LINES));
+    proxy.loseCommitOf('insert into "batches"');
+    const { id } = await createBatch(retrying(service.url), input);
+    expect(proxy.isCommitAwaited).toBe(false);
+    expect((await service.ended(id)).request_counts?.completed).toBe(LINES);
+    expect(await idsIn(service.openai)).toEqual([id]);
+    expect(upstream.total).toBe(LINES);
+  });
+
+  test("has one, also when the connection broke before the commit was made", async () => {
+    await using upstream = await startUpstream();
+    const databaseUrl = await postgres!.createDatabase();
+    await query(
+      databaseUrl,
+      `create sequence dying;
+       create function die_once() returns trigger language plpgsql as $$ begin
+         if nextval('dying') = 1 then perform pg_terminate_backend(pg_backend_pid()); end if;
+         return null; end $$;
+       create constraint trigger die_once after insert on batches deferrable initially deferred
+         for each row execute function die_once()`,
+    );
+    await using service = await startTestService({
+      config: {
+        database_url: databaseUrl,
+        upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+      },
+    });
+    const { id } = await submitLines(service.openai, chatLines(LINES));
+    expect((await service.ended(id)).status).toBe("completed");
+    expect(await idsIn(service.openai)).toEqual([id]);
+    expect(await query(databaseUrl, "select last_value::int as tries from dying")).toEqual([
+      { tries: 2 },
+    ]);
+  });
+});
+
+test("a client that cannot be told whether its batch is there is told so, and its SDK creates no other", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    openStorage: async (places, closers) => {
+      const opened = await openStorage(places, closers);
+      if (!opened.ok) return opened;
+      const { store } = opened;
+      const insertBatch: Store["insertBatch"] = async (batch, insertion) => {
+        await store.insertBatch(batch, insertion);
+        const cause = new Error("the connection broke before the answer came");
+        throw new StoreUnavailable(cause, { mayBeMade: true });
+      };
+      return { ...opened, store: { ...store, insertBatch } };
+    },
+  });
+  const input = await service.upload(chatLines(LINES));
+  const refused = await createBatch(retrying(service.url), input).catch((error: unknown) => error);
+  const [id, ...others] = await idsIn(service.openai);
+  expect(others).toEqual([]);
+  expect(refused).toMatchObject({ status: 503, message: expect.stringContaining(`'${id}'`) });
+
+  const key = { headers: { "Idempotency-Key": "the-same" } };
+  const again = await createBatch(retrying(service.url), input, {}, key);
+  expect((await idsIn(service.openai)).toSorted()).toEqual([again.id, id].toSorted());
+});
