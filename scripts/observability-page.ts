@@ -69,7 +69,7 @@ Some questions, and how to ask them:
 | How much of a target is used? | \`sum without (lane) (batchd_upstream_in_flight) / batchd_upstream_concurrency_limit\` |
 | How slow is it? | \`histogram_quantile(0.95, sum by (target, le) (rate(batchd_upstream_attempt_duration_seconds_bucket[5m])))\` |
 | How often does it refuse? | \`sum by (target) (rate(batchd_upstream_attempts_total{outcome="overloaded"}[5m]))\` |
-| Which targets are cut off? | \`batchd_upstream_circuit_state{state="open"} == 1\` |
+| Which targets are cut off? | \`batchd_upstream_circuit_state{state="closed"} == 0\` |
 | Will a window close too soon? | \`batchd_deadline_slack_seconds < 3600\` |
 | Can answers not be kept? | \`increase(batchd_journal_write_failures_total[5m]) > 0\` |
 
