@@ -73,7 +73,7 @@ export interface OpenBatch {
 /** The work that is left, in all batches that are not final. */
 export interface OpenWork {
   readonly batchCounts: Readonly<Partial<Record<BatchStatus, number>>>;
-  /** The number of lines without an answer in the journal, over all validated batches. */
+  /** The number of lines without an answer in the journal, over all validated batches that are not paused. */
   readonly lineCount: number;
   /** The first end of a window that a batch may still miss; null when there is none. */
   readonly firstExpiresAtMs: number | null;

@@ -79,7 +79,7 @@ export const METRICS = {
   },
   batchd_lines_open: {
     type: "gauge",
-    help: "Lines of open batches without an answer in the journal, those that `dedupe` does not send left out: the depth of the queue. A batch counts once it is validated. Only one of the servers on a database exports it.",
+    help: "Lines of open batches without an answer in the journal: the depth of the queue. Paused batches and lines that `dedupe` does not send are left out. A batch counts once it is validated. Only one of the servers on a database exports it.",
     labels: [],
   },
   batchd_lines_total: {

@@ -102,6 +102,25 @@ test("what is under way shows while it is", async () => {
   await service.ended(id);
 });
 
+test("the lines of a paused batch do not look like a queue that stands still", async () => {
+  await using upstream = await startUpstream();
+  upstream.hold();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  const { id } = await service.submit(chatLines(10));
+  await upstream.reached(1);
+  const open = async () => {
+    const seen = await scrape(service);
+    return [seen.value("batchd_batches_open"), seen.value("batchd_lines_open")];
+  };
+  expect(await open()).toEqual([1, 10]);
+  await service.openai.post(`/batches/${id}/pause`);
+  expect(await open()).toEqual([1, 0]);
+  await service.openai.post(`/batches/${id}/resume`);
+  expect(await open()).toEqual([1, 10]);
+  upstream.release();
+  await service.ended(id);
+});
+
 test("only the path itself leads to the metrics, as a proxy compares it", async () => {
   await using service = await startTestService();
   const statusOf = async (target: string) =>

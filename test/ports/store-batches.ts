@@ -236,6 +236,15 @@ export function testBatches(open: OpenStore): void {
       firstExpiresAtMs: NOW_MS + 2_000,
     });
 
+    const paused = { project: PROJECT, id: first.batch.id };
+    await store.pauseBatchIfOpen(paused, "requested");
+    expect(await store.countOpenWork()).toEqual({
+      batchCounts: { in_progress: 2, validating: 1 },
+      lineCount: 10,
+      firstExpiresAtMs: NOW_MS + 2_000,
+    });
+    await store.resumeBatchIfPaused(paused);
+
     await store.cancelBatchIfOpen({ project: PROJECT, id: first.batch.id });
     expect(await store.countOpenWork()).toEqual({
       batchCounts: { cancelling: 1, in_progress: 1, validating: 1 },

@@ -18,6 +18,7 @@ import { batchFromRow, rowFromBatch } from "../rows.ts";
 import { boundsSpending } from "../spending.ts";
 import {
   isListed,
+  isNotPaused,
   isOpenBatch,
   isOpenShown,
   isSelected,
@@ -239,7 +240,7 @@ export class PostgresBatches {
           status: batches.status,
           batchCount: sql`count(*)`.mapWith(Number),
           lineCount: sql`
-            coalesce(sum(${linesToSend}) filter (where stop_reason is null), 0)
+            coalesce(sum(${linesToSend}) filter (where stop_reason is null and ${isNotPaused}), 0)
           `.mapWith(Number),
           firstExpiresAtMs: sql<
             number | null

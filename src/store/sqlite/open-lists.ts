@@ -142,7 +142,7 @@ const prepareCounts = (db: Db) => ({
   open: db
     .select({
       ...COUNTED,
-      lineCount: sql<number>`sum(${linesToSend})`,
+      lineCount: sql<number>`sum(iif(${isNotPaused}, ${linesToSend}, 0))`,
       firstExpiresAtMs: sql<number | null>`min(expires_at_ms)`,
     })
     .from(OPEN_BATCHES)
@@ -156,7 +156,7 @@ const prepareCounts = (db: Db) => ({
   ending: db
     .select({
       ...COUNTED,
-      lineCount: sql<number>`sum(iif(stop_reason is null, ${linesToSend}, 0))`,
+      lineCount: sql<number>`sum(iif(stop_reason is null and ${isNotPaused}, ${linesToSend}, 0))`,
       firstExpiresAtMs: sql<null>`null`,
     })
     .from(ENDING_BATCHES)
