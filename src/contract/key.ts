@@ -21,11 +21,12 @@ const Scopes = z
   .array(Scope)
   .refine(
     (scopes) => scopes.length > 0 && new Set(scopes).size === scopes.length,
-    "name at least one scope, and each once",
-  );
+    "name at least one scope, and each once.",
+  )
+  .meta({ minItems: 1, uniqueItems: true });
 
 export const CreateKey = z
-  .object({
+  .strictObject({
     name: Name.describe("Says in logs and lists what the key is for."),
     project: Name.default(DEFAULT_PROJECT).describe(
       "The project whose files and batches the key sees.",

@@ -171,10 +171,13 @@ const serverError = (message: string, code: string | null = null): ErrorEnvelope
   error: { message, type: "server_error", param: null, code },
 });
 
-const SERVER_ERROR = failure(
-  "ServerError",
-  "The server failed (500), or cannot take the request now (503).",
-  serverError("The server had an error processing your request."),
+const SERVER_ERROR = withHeaders(
+  failure(
+    "ServerError",
+    "The server failed (500), or cannot take the request now (503, with `retry-after`).",
+    serverError("The server had an error processing your request."),
+  ),
+  PAUSE_HEADERS,
 );
 
 /** The failures that an interactive request may meet. */

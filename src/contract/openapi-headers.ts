@@ -41,6 +41,7 @@ export const HEADERS = {
     "SHA-256 of the file, in quotes. Files never change.",
     '"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"',
   ),
+  BatchStatus: header("The status of the batch when the answer began.", "in_progress"),
   Allow: header("The methods that the path has.", "GET"),
 } as const;
 
@@ -70,6 +71,7 @@ export const RATE_HEADERS: Headers = {
   "x-ratelimit-reset-requests": refer("RateReset"),
 };
 export const PASSED_ON_HEADERS: Headers = { "x-upstream-request-id": refer("UpstreamRequestId") };
+export const STATUS_HEADERS: Headers = { "x-batch-status": refer("BatchStatus") };
 export const REFUSED_HEADERS: Headers = { allow: refer("Allow") };
 export const ETAG_HEADER: Headers = { etag: refer("ETag") };
 export const FILE_HEADERS: Headers = {

@@ -4,7 +4,7 @@ import type { ZodOpenApiPathsObject } from "zod-openapi";
 import { BatchLineList, FailureList, LineQueryParams } from "./lines.ts";
 import { answer, BATCH_FAILURES, BATCH_STATUS_FAILURES } from "./openapi-answers.ts";
 import { BATCH_EXAMPLES, INPUT_LINE_EXAMPLE, OUTPUT_LINE_EXAMPLE } from "./openapi-examples.ts";
-import { TRACKING_HEADERS } from "./openapi-headers.ts";
+import { STATUS_HEADERS, TRACKING_HEADERS } from "./openapi-headers.ts";
 import { BatchProgress } from "./progress.ts";
 import { RESULT_LIMITS } from "./results.ts";
 import { RunRecord } from "./run.ts";
@@ -42,7 +42,7 @@ const route = (operationId: string, summary: string, rows: string) => ({
     responses: {
       "200": {
         description: rows,
-        headers: TRACKING_HEADERS,
+        headers: { ...TRACKING_HEADERS, ...STATUS_HEADERS },
         content: {
           "application/jsonl": { schema: z.string(), example: ROW_EXAMPLE },
           "text/event-stream": { schema: z.string(), example: `id: 1\ndata: ${ROW_EXAMPLE}\n` },
