@@ -128,19 +128,23 @@ function checkedBucket(
   if (refusal !== null) throw invalid(`${path}kind`, refusal);
   if (!BUCKET.test(bucket)) throw invalid(`${path}bucket`, "expected the name of a bucket");
   if (!REGION.test(region)) throw invalid(`${path}region`, "expected the name of a region");
-  if (endpoint !== null) assertEndpoint(endpoint, `${path}endpoint`, rules);
+  const address = endpoint === null ? null : addressOf(endpoint, `${path}endpoint`, rules);
   const folder = prefix.replace(/\/$/, "");
   if (folder !== "") assertPath(folder, `${path}prefix`);
   return {
     bucket,
     region,
-    endpoint,
+    endpoint: address,
     forcePathStyle,
     prefix: folder === "" ? "" : `${folder}/`,
   };
 }
 
-function assertEndpoint(endpoint: string, param: string, rules: ClientBuckets): void {
+/** The longest name in DNS. The address is a part of a key in an index, which PostgreSQL refuses beyond some size. */
+const MAX_HOST_LENGTH = 253;
+
+/** Returns the one spelling of an address. A batch has one delivery to each place, however the client spells it. */
+function addressOf(endpoint: string, param: string, rules: ClientBuckets): string {
   const url = URL.parse(endpoint);
   const isPlain =
     url !== null &&
@@ -151,8 +155,12 @@ function assertEndpoint(endpoint: string, param: string, rules: ClientBuckets): 
     url.search === "" &&
     url.hash === "";
   if (!isPlain) throw invalid(param, "expected an http:// or https:// address without a path");
+  if (url.hostname.length > MAX_HOST_LENGTH) {
+    throw invalid(param, `its host has more than ${MAX_HOST_LENGTH} characters`);
+  }
   const refusal = rules.addressRefusal(url.hostname.replace(/^\[(.*)\]$/, "$1"));
   if (refusal !== null) throw invalid(param, refusal);
+  return url.origin;
 }
 
 const invalid = (param: string, problem: string) =>

@@ -326,6 +326,26 @@ test("a bucket at a private address is refused, as an address at once and as a n
   expect(upstream.seen?.length).toBe(seenBefore);
 });
 
+test("a batch has one delivery to a bucket, however its address is spelled, and no host is longer than a name can be", async () => {
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { deliveries: { allow_private_hosts: ["127.0.0.1"] } },
+  });
+  const { id } = await service.run(chatLines(1));
+  const deliver = (address: string) => service.post(`/batches/${id}/deliveries`, bucketAt(address));
+  const made = await deliver("http://127.0.0.1:9");
+  expect(made.status, made.text).toBe(200);
+  for (const spelling of ["HTTP://127.0.0.1:9/", "http://127.1:9", "http://127.0.0\n.1:9"]) {
+    expect((await deliver(spelling)).status, spelling).toBe(409);
+  }
+  const long = await deliver(`http://${"界".repeat(900)}.example`);
+  expect([long.status, JSON.parse(long.text)]).toMatchObject([
+    400,
+    { error: { param: "endpoint", message: expect.stringContaining("more than 253 characters") } },
+  ]);
+});
+
 test("credentials that cannot be sent are refused at once, without being repeated", async () => {
   await using upstream = await startUpstream();
   await using service = await startTestService({ upstreamUrl: upstream.url });
