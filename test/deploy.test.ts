@@ -12,6 +12,7 @@ import { METRICS } from "../src/telemetry/metric-table.ts";
 import { Metrics } from "../src/telemetry/metrics.ts";
 import { forAllTests } from "./support/for-all-tests.ts";
 import { Scrape } from "./support/prometheus.ts";
+import { pathsOfPages, routesOfApp } from "./support/routes.ts";
 import { temporaryFolder } from "./support/store-builders.ts";
 
 const ROOT = join(import.meta.dirname, "..");
@@ -181,6 +182,33 @@ describe("containers", () => {
       ["BATCHD_HOST", "server.host"],
       ["BATCHD_PORT", "server.port"],
     ]);
+  });
+
+  test("are reached through the ingress of the chart with the API and every page, and without their metrics", () => {
+    const [, list = ""] =
+      /range list ((?:"\S+" )+)\}\}/.exec(read("deploy/helm/templates/services.yaml")) ?? [];
+    const passed = new Set([...list.matchAll(/"(\S+)"/g)].map(([, path]) => path));
+    const rootOf = (path: string) => `/${path.split("/")[1]}`;
+    const served = routesOfApp().map((route) => rootOf(route.slice(route.indexOf("/"))));
+    const pages = pathsOfPages().filter((path) => path !== "/*");
+    const all = new Set([...served, ...pages.map(rootOf), "/openai", "/web"]);
+    for (const inside of ["/metrics", "/health", "/ready"]) expect(all.delete(inside)).toBe(true);
+    expect(passed).toEqual(all);
+  });
+
+  test("are one job for Prometheus under the chart, the job that the alerts ask for", () => {
+    const services = read("deploy/helm/templates/services.yaml");
+    const [, label] = /^ {2}jobLabel: (\S+)$/m.exec(services) ?? [];
+    const [, selector = ""] =
+      /define "batchd\.selector" -\}\}([\s\S]*?)\{\{- end/.exec(
+        read("deploy/helm/templates/_helpers.tpl"),
+      ) ?? [];
+    expect(selector).toContain(`${label}: {{ default .Chart.Name .Values.nameOverride }}`);
+    const { name } = yaml("deploy/helm/Chart.yaml");
+    const jobs = [...read("deploy/monitoring/alerts.yaml").matchAll(/job="(\w+)"/g)].map(
+      ([, job]) => job,
+    );
+    expect(new Set(jobs)).toEqual(new Set([name]));
   });
 
   test("get from the chart a configuration that batchd takes, and roles that it has", () => {
