@@ -32,6 +32,8 @@ import { UpstreamList } from "../../src/contract/upstream.ts";
 import { UsageList } from "../../src/contract/usage.ts";
 import { CATALOGUE } from "../../src/errors.ts";
 import { routesOfApp } from "../support/routes.ts";
+import { chatLine, startTestService } from "../support/service.ts";
+import { startUpstream } from "../support/upstream.ts";
 
 const SCHEMAS: Readonly<Record<string, z.ZodType>> = {
   Batch: BatchObject,
@@ -172,6 +174,38 @@ describe("every operation", () => {
     }
   });
 });
+
+test("a body with a field that the server refuses is not valid, nor is a key without a scope", () => {
+  const { schemas = {} } = document.components ?? {};
+  const bodies = shownIn(
+    Object.values(document.paths ?? {}).map((methods) =>
+      Object.values(methods).map(
+        (operation) => (operation as { requestBody?: unknown }).requestBody,
+      ),
+    ),
+  );
+  const names = [...new Set(bodies.map(({ schema }) => schema))];
+  expect(names.length).toBeGreaterThan(5);
+  for (const name of names) {
+    expect(schemas[name], name).toMatchObject({ additionalProperties: false });
+  }
+  expect(schemas["CreateKey"]).toMatchObject({
+    properties: { scopes: { minItems: 1, uniqueItems: true } },
+  });
+});
+
+test.each(["output", "errors"])(
+  "the header with the status of the batch is one of /%s",
+  async (rows) => {
+    await using upstream = await startUpstream();
+    await using service = await startTestService({ upstreamUrl: upstream.url });
+    const { id } = await service.run([chatLine("a", "Hello")]);
+    const { headers } = await fetch(`${service.url}/v1/batches/${id}/${rows}`);
+    const described = document.paths?.[`/v1/batches/{batch_id}/${rows}`]?.get?.responses?.["200"];
+    expect(headers.get("x-batch-status")).toBe("completed");
+    expect(Object.keys(described?.headers ?? {})).toContain("x-batch-status");
+  },
+);
 
 test("every error that a client can meet has its status somewhere", () => {
   const told = new Set(operations.flatMap(({ operation }) => Object.keys(operation.responses)));
