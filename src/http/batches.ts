@@ -90,7 +90,7 @@ export function mountBatches(app: Routes, deps: BatchRoutesDeps): void {
   app.get("/v1/batches", async (c) => {
     const asked = batchQuery(c);
     using _search = asked.filter === undefined ? null : deps.searches.acquire(asked.project);
-    return await answerPage(c, asked, { read, present });
+    return await answerPage(c, asked, { read, present, isSearch: asked.filter !== undefined });
   });
 
   app.get("/v1/batches/:id", async (c) =>

@@ -2,7 +2,11 @@
  * Writes one page of a list. A page is bounded in bytes as well as in objects, because a hundred batches may have
  * megabytes of metadata. A truncated page has `has_more`, so clients continue from its last object. The rows are read a
  * few at a time and written in slices, so that other requests are served in between, however many lists are asked for at once.
+ *
+ * Rows are not counted in memory before they are written, and twenty of them may have a megabyte. So only some lists have rows
+ * at the same time, and none keeps them while it waits for room: it reads them again.
  */
+import { ClientPlaces } from "../resources/client-places.ts";
 import { SlicedWork, timeForMore } from "../resources/time-slice.ts";
 import type { Page } from "../store/page.ts";
 import type { AppContext } from "./context.ts";
@@ -12,6 +16,8 @@ import { answerJsonText, toAsciiJson } from "./json.ts";
 /** The longest page. 10,000 files with ordinary names fit into it (2.6 MB). */
 export const PAGE_MAX_BYTES = 4 * 1024 * 1024;
 const ROWS_PER_READ = 20;
+/** More at the same time would end no sooner, because one thread writes them all. */
+const places = new ClientPlaces(16);
 
 interface ListQuery {
   readonly limit: number;
@@ -22,6 +28,8 @@ interface List<T, Query extends ListQuery> {
   /** Returns one page; rejects when `after` names no object. */
   readonly read: (query: Query) => Promise<Page<T>>;
   readonly present: (item: T) => { readonly id: string };
+  /** Whether a read may look through all that there is. Searches have a limit of their own, and would keep others waiting. */
+  readonly isSearch?: boolean;
 }
 
 export async function answerPage<T extends { readonly id: string }, Query extends ListQuery>(
@@ -37,31 +45,73 @@ export async function answerPage<T extends { readonly id: string }, Query extend
   );
 }
 
+/** The page so far. */
+interface Gathered {
+  readonly ids: string[];
+  readonly items: string[];
+  bytes: number;
+}
+
+/** How the list goes on behind some rows. */
+interface Next {
+  /** Resolves once there is room for more; null when there is. */
+  readonly free: Promise<void> | null;
+  /** Whether there is more behind the page; null before its end. */
+  readonly hasMore: boolean | null;
+}
+
 async function gather<T extends { readonly id: string }, Query extends ListQuery>(
   query: Query,
-  { read, present }: List<T, Query>,
+  list: List<T, Query>,
   count: CountBytes,
 ) {
-  const ids: string[] = [];
-  const items: string[] = [];
-  const work = new SlicedWork();
-  let bytes = 0;
+  const gathered: Gathered = { ids: [], items: [], bytes: 0 };
+  let rows = ROWS_PER_READ;
   for (;;) {
-    await timeForMore();
-    const limit = Math.min(ROWS_PER_READ, query.limit - items.length);
-    const after = ids.at(-1) ?? query.after;
-    const page = await read({ ...query, limit, after });
-    for (const item of page.data) {
-      const json = toAsciiJson(present(item));
-      bytes += json.length;
-      if (bytes > PAGE_MAX_BYTES && items.length > 0) return { ids, items, hasMore: true };
-      ids.push(item.id);
-      items.push(json);
-      const free = count(json.length);
-      if (free !== null) await free;
-      const pause = work.done(json.length);
-      if (pause !== null) await pause;
-    }
-    if (!page.hasMore || items.length >= query.limit) return { ids, items, hasMore: page.hasMore };
+    const { free, hasMore } = await gatherMore(gathered, { ...list, query, rows, count });
+    if (free !== null) await free;
+    if (hasMore !== null) return { ...gathered, hasMore };
+    // There may be room for one more row and no other.
+    rows = free === null ? ROWS_PER_READ : 1;
   }
 }
+
+interface Gathering<T, Query extends ListQuery> extends List<T, Query> {
+  readonly query: Query;
+  /** The most rows that are read. */
+  readonly rows: number;
+  readonly count: CountBytes;
+}
+
+async function gatherMore<T extends { readonly id: string }, Query extends ListQuery>(
+  gathered: Gathered,
+  { query, rows, read, present, isSearch = false, count }: Gathering<T, Query>,
+): Promise<Next> {
+  const { ids, items } = gathered;
+  using _place = isSearch ? null : await places.take();
+  await timeForMore();
+  const work = new SlicedWork();
+  const limit = Math.min(rows, query.limit - items.length);
+  const page = await read({ ...query, limit, after: ids.at(-1) ?? query.after });
+  for (const item of page.data) {
+    const json = toAsciiJson(present(item));
+    gathered.bytes += json.length;
+    if (gathered.bytes > PAGE_MAX_BYTES && items.length > 0) return { free: null, hasMore: true };
+    ids.push(item.id);
+    items.push(json);
+    const free = count(json.length);
+    if (free !== null) {
+      const isLast = item === page.data.at(-1);
+      return { free, hasMore: isLast ? endOf(page, gathered, query) : null };
+    }
+    const pause = work.done(json.length);
+    if (pause !== null) await pause;
+  }
+  return { free: null, hasMore: endOf(page, gathered, query) };
+}
+
+const endOf = (
+  { hasMore }: Page<unknown>,
+  { items }: Gathered,
+  { limit }: ListQuery,
+): boolean | null => (hasMore && items.length < limit ? null : hasMore);

@@ -242,7 +242,8 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "http/": {
     may: [
       ...[...BASE, "api/", "errors.ts", "lazy.ts", "system-code.ts"],
-      ...["resources/arrivals.ts", "resources/client-work.ts", "resources/turn-budget.ts"],
+      ...["resources/arrivals.ts", "resources/client-places.ts"],
+      ...["resources/client-work.ts", "resources/turn-budget.ts"],
     ],
     mayKnow: [STORE, BLOBS, ...UPSTREAM, "config/schema.ts", "resources/memory-budget.ts"],
   },
