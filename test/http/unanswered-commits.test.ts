@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { openStorage } from "../../src/runtime/storage/storage.ts";
 import { StoreUnavailable } from "../../src/store/failures.ts";
 import type { Store } from "../../src/store/store.ts";
-import { createBatch, submitLines } from "../support/batches.ts";
+import { createBatch, submitLines, uploadLines } from "../support/batches.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { query, sharePostgres } from "../support/postgres.ts";
 import { chatLines, startTestService } from "../support/service.ts";
@@ -22,6 +22,34 @@ async function idsIn(openai: OpenAI): Promise<string[]> {
 }
 
 describe.skipIf(postgres === null)("a client of the official SDK that creates one batch", () => {
+  test("has its input once, as a file and as an upload", async () => {
+    const databaseUrl = await postgres!.createDatabase();
+    const proxy = await TcpProxy.before(databaseUrl);
+    await using service = await startTestService({
+      config: { database_url: proxy.urlOf(databaseUrl) },
+    });
+    const openai = retrying(service.url);
+    proxy.loseCommitOf('insert into "files"');
+    const input = await uploadLines(openai, chatLines(LINES));
+    expect(proxy.isCommitAwaited).toBe(false);
+
+    const bytes = Buffer.from(`${chatLines(LINES).join("\n")}\n`);
+    const upload = await openai.uploads.create({
+      bytes: bytes.length,
+      filename: "input.jsonl",
+      mime_type: "application/jsonl",
+      purpose: "batch",
+    });
+    const data = new File([bytes], "part");
+    const part = await openai.uploads.parts.create(upload.id, { data });
+    proxy.loseCommitOf('insert into "files"');
+    const completed = await openai.uploads.complete(upload.id, { part_ids: [part.id] });
+    expect([completed.status, proxy.isCommitAwaited]).toEqual(["completed", false]);
+
+    const listed = (await openai.files.list()).data.map(({ id }) => id);
+    expect(listed.toSorted()).toEqual([input, completed.file?.id].toSorted());
+  });
+
   test("has one, which sends each line once, also when the answer to the commit was lost", async () => {
     await using upstream = await startUpstream();
     const databaseUrl = await postgres!.createDatabase();

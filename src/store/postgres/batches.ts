@@ -141,15 +141,15 @@ export class PostgresBatches {
     this.#db = db;
   }
 
-  insertBatch(batch: Batch, insertion: BatchInsertion = {}): Promise<void> {
+  async insertBatch(batch: Batch, insertion: BatchInsertion = {}): Promise<void> {
     const { project } = batch;
     // A client that is told of a failure asks again, and another batch would send all lines a second time.
-    return this.#db.certainTransaction(
+    await this.#db.certainTransaction<unknown>(
       { kind: "lists", project },
       (db) => this.#insertWithin(db, batch, insertion),
       async (db) => {
         await lockLists(db, project);
-        return (await db.$count(batches, isScopedBatch(batch))) === 1;
+        return (await db.$count(batches, isScopedBatch(batch))) === 1 ? batch.id : null;
       },
     );
   }

@@ -163,25 +163,26 @@ export class Database {
   }
 
   /**
-   * Does as {@link lockingTransaction}. A commit without an answer is waited for, and the transaction runs again if `wasMade` finds
-   * that it was not made. `wasMade` must wait for the lock, which the transaction in doubt holds until its end.
+   * Does as {@link lockingTransaction}. A commit without an answer is waited for. `findMade` returns what it has made, or null:
+   * then the transaction runs again. `findMade` must wait for the lock, which the transaction in doubt holds until its end.
    */
-  certainTransaction(
+  certainTransaction<T>(
     lock: ProjectLock,
-    work: (db: Db) => Promise<void>,
-    wasMade: (db: Db) => Promise<boolean>,
-  ): Promise<void> {
-    return this.#locking.run(nameOf(lock), () => this.#untilCertain(work, wasMade));
+    work: (db: Db) => Promise<T>,
+    findMade: (db: Db) => Promise<T | null>,
+  ): Promise<T> {
+    return this.#locking.run(nameOf(lock), () => this.#untilCertain(work, findMade));
   }
 
-  async #untilCertain(
-    work: (db: Db) => Promise<void>,
-    wasMade: (db: Db) => Promise<boolean>,
-  ): Promise<void> {
+  async #untilCertain<T>(
+    work: (db: Db) => Promise<T>,
+    findMade: (db: Db) => Promise<T | null>,
+  ): Promise<T> {
     using limit = timeLimit(this.#clock, CERTAIN_WITHIN_MS);
     for (let doubt: StoreUnavailable | null = null; ; ) {
       try {
-        if (doubt !== null && (await this.transaction(wasMade))) return;
+        const made = doubt === null ? null : await this.transaction(findMade);
+        if (made !== null) return made;
         doubt = null;
         return await this.transaction(work);
       } catch (error) {

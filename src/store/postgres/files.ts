@@ -38,12 +38,15 @@ export class PostgresFiles implements FileStore {
 
   insertFileIfDeclared(file: StoredFile, { receipt, quotas }: FileTerms = {}): Promise<boolean> {
     const { project } = file;
-    return this.#db.lockingTransaction({ kind: "lists", project }, async (db) => {
+    const insert = async (db: Db) => {
       if (!(await consumeIntent(db, file.blobKey))) return false;
       if (receipt !== undefined) await recordReceipt(db, receipt);
       await insertFile(db, file, quotas);
       return true;
-    });
+    };
+    return this.#db.certainTransaction({ kind: "lists", project }, insert, (db) =>
+      findInserted(db, file),
+    );
   }
 
   async findFile(file: ScopedId<"file">): Promise<StoredFile | null> {
@@ -146,6 +149,12 @@ export async function insertFile(db: Db, file: StoredFile, quotas?: FileQuotas):
     assertRoomForFile(await storedBy(db, file.project), file.bytes, quotas);
   }
   await db.insert(files).values(file);
+}
+
+/** Returns true for a file whose commit had no answer and was made, and null for one whose commit was not. */
+export async function findInserted(db: Db, file: StoredFile): Promise<true | null> {
+  await lockLists(db, file.project);
+  return (await db.$count(files, isFile(file))) === 1 ? true : null;
 }
 
 /**

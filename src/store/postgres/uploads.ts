@@ -20,7 +20,7 @@ import { isPendingUpload, isSelected, isUploadToTidy } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { and, eq, gt, type SQL, sql } from "./drizzle.ts";
 import { uploadParts, uploads } from "./file-schema.ts";
-import { insertFile, storedBy } from "./files.ts";
+import { findInserted, insertFile, storedBy } from "./files.ts";
 import { recordReceipt } from "./idempotency.ts";
 import { consumeIntent, haveIntents } from "./intents.ts";
 import { lockLists } from "./project-locks.ts";
@@ -114,7 +114,7 @@ export class PostgresUploads implements UploadStore {
   ): Promise<boolean> {
     const now = this.#db.now();
     const { project } = upload;
-    return this.#db.lockingTransaction({ kind: "lists", project }, async (db) => {
+    const complete = async (db: Db) => {
       if (!(await haveIntents(db, [file.blobKey]))) return false;
       const { rowCount } = await db
         .update(uploads)
@@ -125,7 +125,10 @@ export class PostgresUploads implements UploadStore {
       await insertFile(db, file, quotas);
       if (receipt !== undefined) await recordReceipt(db, receipt);
       return true;
-    });
+    };
+    return this.#db.certainTransaction({ kind: "lists", project }, complete, (db) =>
+      findInserted(db, file),
+    );
   }
 
   async cancelUploadIfPending(upload: ScopedId<"upload">): Promise<boolean> {
