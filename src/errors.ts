@@ -131,7 +131,7 @@ export const CATALOGUE = {
     type: "requests",
     code: "rate_limit_exceeded",
     meaning:
-      "The project has sent as many requests in this minute as it may (`quotas.requests_per_minute`), or has as many interactive ones under way (`quotas.interactive_at_once`), or as many open that take long, or holds most of the memory for requests; `retry-after` says when to try again.",
+      "The project has sent as many requests in this minute as it may (`quotas.requests_per_minute`), or has as many interactive ones under way (`quotas.interactive_at_once`), or as many open that take long, or holds most of the memory for requests or of the connections to the database; `retry-after` says when to try again.",
   },
   internal: failing(500, null, "A fault of the server; the log has it under the request id."),
   upstream_unreachable: failing(

@@ -11,6 +11,8 @@ const SHORTAGES: readonly {
   readonly codes: readonly unknown[];
   readonly message: string;
   readonly retryAfterMs?: number;
+  /** It is left out where the server cannot serve anyone. */
+  readonly error?: "rate_limit_exceeded";
 }[] = [
   {
     codes: ["ENOSPC", "EDQUOT", "SQLITE_FULL"],
@@ -34,6 +36,12 @@ const SHORTAGES: readonly {
     codes: ["STORE_UNAVAILABLE"],
     message: "The server cannot reach its database at the moment. Please try again.",
     retryAfterMs: 2_000,
+  },
+  {
+    codes: ["STORE_BUSY"],
+    message: "Too many requests of the project wait for the database. Please try again.",
+    retryAfterMs: 1_000,
+    error: "rate_limit_exceeded",
   },
   {
     codes: ["STORE_DAMAGED"],
@@ -95,8 +103,8 @@ function toPublicError(thrown: unknown, requestId: string): PublicError {
   const thrownCodes = systemCodes(thrown);
   const shortage = SHORTAGES.find(({ codes }) => thrownCodes.some((code) => codes.includes(code)));
   if (shortage !== undefined) {
-    const { message, retryAfterMs = null } = shortage;
-    return new PublicError("unavailable", message, { cause: thrown, retryAfterMs });
+    const { message, retryAfterMs = null, error = "unavailable" } = shortage;
+    return new PublicError(error, message, { cause: thrown, retryAfterMs });
   }
   return new PublicError(
     "internal",

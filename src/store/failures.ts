@@ -18,6 +18,16 @@ export class StoreUnavailable extends Error {
   }
 }
 
+/** The project has so much under way that its call has found no connection of its part: the same call may succeed later. */
+export class StoreBusy extends Error {
+  override readonly name = "StoreBusy";
+  readonly code = "STORE_BUSY";
+
+  constructor(cause: unknown) {
+    super("the project has too many calls of the database under way", { cause });
+  }
+}
+
 /** A rule of the database forbids the row: the same call will never succeed. */
 export class StoreRefusal extends Error {
   override readonly name = "StoreRefusal";

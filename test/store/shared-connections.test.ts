@@ -10,15 +10,18 @@ import { chatLines, startTestService } from "../support/service.ts";
 import { claimBy, insertBatch } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
+/** The time for which a call waits for a connection, several times over. */
+const WAIT_MS = 5_000;
+
 const postgres = await sharePostgres("shared connections");
 const upstream = forAllTests(await startUpstream());
 
 /** A server with two projects, `a` and `b`, and a second connection to its database. */
-async function startShared(poolSize: number) {
+async function startShared(poolSize: number, clock = systemClock) {
   const url = await postgres!.createDatabase();
   const keys = ["a", "b"].map((project) => ({ name: project, key: `key-${project}`, project }));
   const config = { database_url: url, database: { pool_size: poolSize }, auth: { keys } };
-  const service = await startTestService({ upstreamUrl: upstream.url, config });
+  const service = await startTestService({ upstreamUrl: upstream.url, config, clock });
   const second = new Client(url);
   await second.connect();
   const clientOf = (project: string) =>
@@ -68,6 +71,31 @@ describe.skipIf(postgres === null)("the connections to the database", () => {
     expect(await shared.waitingForRows()).toBeLessThanOrEqual(2);
     await second.query("rollback");
     await Promise.all(renamed);
+  });
+
+  test("that a project waits for in vain, because its own requests have its part, are no failure of the database", async () => {
+    // The waits for a connection are short.
+    const after: typeof systemClock.after = (ms, fn) =>
+      systemClock.after(ms === WAIT_MS ? 10 : ms, fn);
+    await using shared = await startShared(4, { ...systemClock, after });
+    const { service, second, submit, a, b } = shared;
+    const { id } = await submit(a);
+    await service.events.reached("batch.completed", { batch: id });
+    await second.query("begin");
+    await second.query("select from batches where id = $1 for update", [id]);
+    const answers: unknown[] = [];
+    const renamed = Array.from({ length: 20 }, () =>
+      rename(a, id).catch((error: unknown) => answers.push(error)),
+    );
+    await expect.poll(() => answers.length, { timeout: 20_000 }).toBeGreaterThan(10);
+    for (const error of answers) {
+      expect(error).toMatchObject({ status: 429, code: "rate_limit_exceeded" });
+      expect((error as { headers: Headers }).headers.get("retry-after")).toBe("1");
+    }
+    expect((await b.models.list()).data).toHaveLength(1);
+    await second.query("rollback");
+    await Promise.all(renamed);
+    expect(service.events.count("request.completed", { level: "error" })).toBe(0);
   });
 
   test("are not all for the work of the server: clients are answered while its statements wait for a locked table", async () => {

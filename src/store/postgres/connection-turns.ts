@@ -10,6 +10,20 @@ import type { Clock } from "../../clock.ts";
 import { ClientTurns, type Party } from "../../resources/client-turns.ts";
 import { projectOfWork } from "../../resources/client-work.ts";
 
+/**
+ * The error for work of a project whose other work has had all connections that it may hold, while more were free. The driver
+ * says the same of a pool that has none.
+ */
+export class ProjectBusy extends Error {
+  override readonly name = "ProjectBusy";
+
+  constructor() {
+    super(NO_TURN);
+  }
+}
+
+const NO_TURN = "timeout exceeded when trying to connect";
+
 /** Called with the error when no connection was free in time. */
 type Waiter = (error?: Error) => void;
 
@@ -54,7 +68,7 @@ export class ConnectionTurns {
       };
       const cancel = clock.after(waitMs, () => {
         this.#waiting.remove(party, waiter);
-        waiter(new Error("timeout exceeded when trying to connect"));
+        waiter(party !== null && this.#free > 0 ? new ProjectBusy() : new Error(NO_TURN));
       });
       this.#waiting.add(waiter);
     });

@@ -12,10 +12,10 @@
  */
 import { type Clock, sleep, timeLimit } from "../../clock.ts";
 import { OneByOne } from "../../one-by-one.ts";
-import { StoreRefusal, StoreUnavailable } from "../failures.ts";
+import { StoreBusy, StoreRefusal, StoreUnavailable } from "../failures.ts";
 import { cancelStatement } from "./cancel.ts";
 import type { BoundedPool } from "./connection.ts";
-import { ConnectionTurns } from "./connection-turns.ts";
+import { ConnectionTurns, ProjectBusy } from "./connection-turns.ts";
 import {
   isForbidden,
   isPassing,
@@ -267,6 +267,7 @@ export class Database {
 }
 
 function errorFor(cause: unknown, mayBeMade: boolean): unknown {
+  if (cause instanceof ProjectBusy) return new StoreBusy(cause);
   if (isUnavailable(cause)) return new StoreUnavailable(cause, { mayBeMade });
   return isForbidden(cause) ? new StoreRefusal(cause) : cause;
 }
