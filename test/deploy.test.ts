@@ -196,6 +196,26 @@ describe("containers", () => {
     expect(passed).toEqual(all);
   });
 
+  test("get from the chart what the configuration names by its path, in every pod", () => {
+    const pods = ["_helpers.tpl", "migrations.yaml"].map((name) =>
+      read(`deploy/helm/templates/${name}`),
+    );
+    const values = yaml("deploy/helm/values.yaml");
+    for (const [list, own] of [
+      [
+        "volumes",
+        /^ +emptyDir: \{\}\n +(\{\{- with (?:\$root)?\.Values\.volumes \}\}\n.*toYaml)?/gm,
+      ],
+      [
+        "volumeMounts",
+        /mountPath: \/data \}\n +(\{\{- with (?:\$root)?\.Values\.volumeMounts \}\}\n.*toYaml)?/gm,
+      ],
+    ] as const) {
+      expect(values[list]).toEqual([]);
+      for (const text of pods) expect([...text.matchAll(own)].at(-1)?.[1], list).toBeDefined();
+    }
+  });
+
   test("are one job for Prometheus under the chart, the job that the alerts ask for", () => {
     const services = read("deploy/helm/templates/services.yaml");
     const [, label] = /^ {2}jobLabel: (\S+)$/m.exec(services) ?? [];

@@ -148,6 +148,9 @@ spec:
             - { name: config, mountPath: /etc/batchd, readOnly: true }
             - { name: tmp, mountPath: /tmp }
             - { name: data, mountPath: /data }
+            {{- with $root.Values.volumeMounts }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
       volumes:
         - name: config
           configMap:
@@ -157,6 +160,9 @@ spec:
         # Nothing is kept here. The image declares a volume, which would otherwise be one of the node.
         - name: data
           emptyDir: {}
+        {{- with $root.Values.volumes }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       {{- with $values.nodeSelector }}
       nodeSelector:
         {{- toYaml . | nindent 8 }}
