@@ -186,8 +186,8 @@ export class Database {
         doubt = null;
         return await this.transaction(work);
       } catch (error) {
-        if (!(error instanceof StoreUnavailable)) throw error;
-        doubt ??= error.mayBeMade ? error : null;
+        // Whatever keeps the look from its answer, the doubt stays.
+        doubt ??= error instanceof StoreUnavailable && error.mayBeMade ? error : null;
         if (doubt === null || limit.signal.aborted) throw doubt ?? error;
         await sleep(this.#clock, DOUBT_PAUSE_MS);
       }
