@@ -14,6 +14,7 @@ import { existsSync } from "node:fs";
 import { type FileHandle, open, rm, stat, unlink, writeFile } from "node:fs/promises";
 import { dirname, join, resolve, sep } from "node:path";
 import { Readable } from "node:stream";
+import { Semaphore } from "../resources/semaphore.ts";
 import {
   assertKey,
   assertPrefix,
@@ -44,7 +45,6 @@ import {
   writeAll,
   writeStream,
 } from "./file-system.ts";
-import { Semaphore } from "./semaphore.ts";
 
 /**
  * Each reading holds a piece or two while its reader is slow, and there may be thousands of downloads. So the pieces get shorter

@@ -19,6 +19,7 @@ import {
 import { Upload } from "@aws-sdk/lib-storage";
 import { getSignedUrl } from "@aws-sdk/s3-request-presigner";
 import { type Clock, timeLimit } from "../clock.ts";
+import { Semaphore } from "../resources/semaphore.ts";
 import {
   assertKey,
   assertPrefix,
@@ -44,7 +45,6 @@ import {
 import { joinObjects, planPieces } from "./s3-join.ts";
 import { readObject } from "./s3-reading.ts";
 import { removeUnfinished } from "./s3-unfinished.ts";
-import { Semaphore } from "./semaphore.ts";
 
 /** Each write is a request, which takes tens of milliseconds and costs money. */
 const WRITE_HINTS: WriteHints = { minIntervalMs: 2_000, fullBytes: 4 * 1024 * 1024 };

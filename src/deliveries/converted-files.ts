@@ -6,10 +6,10 @@
 import { createHash } from "node:crypto";
 import type { StoredFile } from "../batch/batch.ts";
 import type { Blobs } from "../blobs/blobs.ts";
-import { Semaphore } from "../blobs/semaphore.ts";
 import type { TableFormat } from "../contract/results.ts";
 import { converted } from "../formats/converted.ts";
 import type { ParcelFile } from "../locations/location.ts";
+import { Semaphore } from "../resources/semaphore.ts";
 
 export const CONVERTED_PREFIX = "deliveries/";
 

@@ -8,7 +8,7 @@
 import type { Chunk, InputExtent, LineMark, StoredFile } from "../batch/batch.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
-import { Semaphore } from "../blobs/semaphore.ts";
+import { Semaphore } from "../resources/semaphore.ts";
 import { timeForMore } from "../resources/time-slice.ts";
 import { parsedLine } from "./parsed-line.ts";
 import { isLost } from "./segment.ts";

@@ -6,7 +6,7 @@
  * Rows are not counted in memory before they are written, and twenty of them may have a megabyte. So only some lists have rows
  * at the same time, and none keeps them while it waits for room: it reads them again.
  */
-import { ClientPlaces } from "../resources/client-places.ts";
+import { Semaphore } from "../resources/semaphore.ts";
 import { SlicedWork, timeForMore } from "../resources/time-slice.ts";
 import type { Page } from "../store/page.ts";
 import type { AppContext } from "./context.ts";
@@ -17,7 +17,7 @@ import { answerJsonText, toAsciiJson } from "./json.ts";
 export const PAGE_MAX_BYTES = 4 * 1024 * 1024;
 const ROWS_PER_READ = 20;
 /** More at the same time would end no sooner, because one thread writes them all. */
-const places = new ClientPlaces(16);
+const reads = new Semaphore(16);
 
 interface ListQuery {
   readonly limit: number;
@@ -68,7 +68,8 @@ async function gather<T extends { readonly id: string }, Query extends ListQuery
   const gathered: Gathered = { ids: [], items: [], bytes: 0 };
   let rows = ROWS_PER_READ;
   for (;;) {
-    const { free, hasMore } = await gatherMore(gathered, { ...list, query, rows, count });
+    const more = () => gatherMore(gathered, { ...list, query, rows, count });
+    const { free, hasMore } = list.isSearch ? await more() : await reads.run(more);
     if (free !== null) await free;
     if (hasMore !== null) return { ...gathered, hasMore };
     // There may be room for one more row and no other.
@@ -85,10 +86,9 @@ interface Gathering<T, Query extends ListQuery> extends List<T, Query> {
 
 async function gatherMore<T extends { readonly id: string }, Query extends ListQuery>(
   gathered: Gathered,
-  { query, rows, read, present, isSearch = false, count }: Gathering<T, Query>,
+  { query, rows, read, present, count }: Gathering<T, Query>,
 ): Promise<Next> {
   const { ids, items } = gathered;
-  using _place = isSearch ? null : await places.take();
   await timeForMore();
   const work = new SlicedWork();
   const limit = Math.min(rows, query.limit - items.length);

@@ -98,8 +98,8 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     may: [STORE, "store/sql/", "batch/", "contract/", "resources/time-slice.ts", "shared-runs.ts"],
     mayKnow: ["clock.ts"],
   },
-  "blobs/": { may: [] },
-  "blobs/s3": { may: ["clock.ts", "resources/name-lookup.ts"] },
+  "blobs/": { may: ["resources/semaphore.ts"] },
+  "blobs/s3": { may: ["clock.ts", "resources/name-lookup.ts", "resources/semaphore.ts"] },
   "blobs/blob-intents.ts": { may: ["clock.ts", "telemetry/log.ts"], mayKnow: [STORE] },
   ...Object.fromEntries(
     UPSTREAM.map((port) => [
@@ -138,7 +138,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       STORE,
       BLOBS,
       "blobs/blob-intents.ts",
-      "blobs/semaphore.ts",
+      "resources/semaphore.ts",
       ...UPSTREAM,
       "loop.ts",
       "one-by-one.ts",
@@ -192,7 +192,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       ...LOCATION,
       "batch/random-id.ts",
       "blobs/file-system.ts",
-      "blobs/semaphore.ts",
+      "resources/semaphore.ts",
       "system-code.ts",
     ],
     mayKnow: ["clock.ts"],
@@ -217,7 +217,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       "resources/address-guard.ts",
       "deliveries/",
       "blobs/file-system.ts",
-      "blobs/semaphore.ts",
+      "resources/semaphore.ts",
       "resources/name-lookup.ts",
       "system-code.ts",
     ],
@@ -242,7 +242,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "http/": {
     may: [
       ...[...BASE, "api/", "errors.ts", "lazy.ts", "system-code.ts"],
-      ...["resources/arrivals.ts", "resources/client-places.ts"],
+      ...["resources/arrivals.ts", "resources/semaphore.ts"],
       ...["resources/client-work.ts", "resources/turn-budget.ts"],
     ],
     mayKnow: [STORE, BLOBS, ...UPSTREAM, "config/schema.ts", "resources/memory-budget.ts"],

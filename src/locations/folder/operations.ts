@@ -7,8 +7,8 @@
  * too long is given up, and the others of its location fail at once until it ends.
  */
 import type { FileHandle } from "node:fs/promises";
-import { Semaphore } from "../../blobs/semaphore.ts";
 import type { Clock } from "../../clock.ts";
+import { Semaphore } from "../../resources/semaphore.ts";
 import { LocationError } from "../location.ts";
 
 const AT_ONCE = 2;
