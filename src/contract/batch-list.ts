@@ -21,12 +21,15 @@ export const batchFilters = {
     .max(CREATED_AFTER.max)
     .optional()
     .describe("Unix seconds: only batches with a later `created_at`."),
-  "metadata[key]": z
-    .string()
+  metadata: z
+    .record(z.string().max(METADATA_LIMITS.keyLength), z.string().max(METADATA_LIMITS.valueLength))
     .optional()
-    .describe(
-      "Only batches whose metadata have this value for `key`; may be given for several keys.",
-    ),
+    .meta({
+      maxProperties: METADATA_LIMITS.pairs,
+      description:
+        "Only batches whose metadata have these values, written as `metadata[team]=search`; may be given for several keys.",
+      param: { style: "deepObject", explode: true },
+    }),
   search: z
     .string()
     .max(SEARCH_MAX_LENGTH)

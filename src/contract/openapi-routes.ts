@@ -49,7 +49,7 @@ const BATCH_PATHS: ZodOpenApiPathsObject = {
       requestBody: jsonBody(CreateBatch, CREATE_BATCH_EXAMPLE),
       responses: {
         "200": answerOnce("The new batch.", BatchObject, { created: BATCH_EXAMPLES.created }),
-        "400": BAD_REQUEST,
+        ...BATCH_FAILURES,
         "413": BODY_TOO_LARGE,
         ...IDEMPOTENCY_FAILURES,
       },

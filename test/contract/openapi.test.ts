@@ -194,6 +194,32 @@ test("a body with a field that the server refuses is not valid, nor is a key wit
   });
 });
 
+test("a filter by metadata takes any key", async () => {
+  const { parameters = [] } = document.paths?.["/v1/batches"]?.get ?? {};
+  expect(parameters).toContainEqual(
+    expect.objectContaining({
+      ...{ in: "query", name: "metadata", style: "deepObject", explode: true },
+      schema: expect.objectContaining({ additionalProperties: { type: "string", maxLength: 512 } }),
+    }),
+  );
+  await using upstream = await startUpstream();
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+  const { id } = await service.openai.batches.create({
+    input_file_id: await service.upload([chatLine("a", "Hello")]),
+    endpoint: "/v1/chat/completions",
+    completion_window: "24h",
+    metadata: { team: "search" },
+  });
+  const idsOf = async (team: string) => {
+    const query = { "metadata[team]": team };
+    const { data } = await service.openai.batches.list({}, { query });
+    return data.map((batch) => batch.id);
+  };
+  expect(await idsOf("search")).toEqual([id]);
+  expect(await idsOf("ads")).toEqual([]);
+  await service.ended(id);
+});
+
 test.each(["output", "errors"])(
   "the header with the status of the batch is one of /%s",
   async (rows) => {

@@ -46,12 +46,15 @@ interface Schema {
   readonly items?: Schema;
 }
 
+interface Parameter {
+  readonly in: string;
+  readonly name: string;
+  readonly style?: string;
+  readonly schema: Schema;
+}
+
 interface Described {
-  readonly parameters?: readonly {
-    readonly in: string;
-    readonly name: string;
-    readonly schema: Schema;
-  }[];
+  readonly parameters?: readonly Parameter[];
   readonly requestBody?: {
     readonly content: Readonly<Record<string, { readonly schema: Schema; example?: object }>>;
   };
@@ -68,6 +71,15 @@ const resolved = ({ $ref, ...inline }: Schema): Schema =>
 /** Whether a client may write any text there. */
 const isFreeText = ({ type, enum: some, const: one }: Schema) =>
   [type].flat().includes("string") && some === undefined && one === undefined;
+
+/** Returns one parameter for each that a request writes: a map is written as `name[key]`. */
+function writtenAs(parameter: Parameter): Parameter {
+  const { style, name, schema } = parameter;
+  const { additionalProperties } = resolved(schema);
+  return style === "deepObject" && typeof additionalProperties === "object"
+    ? { in: parameter.in, name: `${name}[key]`, schema: additionalProperties }
+    : parameter;
+}
 
 const JSON_TYPE = { "content-type": "application/json" };
 
@@ -130,7 +142,7 @@ function placesOf(
     path: filled(),
     ...(schema !== undefined && { headers: JSON_TYPE, body: JSON.stringify(base()) }),
   });
-  const free = parameters.filter((each) => isFreeText(resolved(each.schema)));
+  const free = parameters.map(writtenAs).filter((each) => isFreeText(resolved(each.schema)));
   const inPaths = free.filter((each) => each.in === "path").map((each) => each.name);
   const together = inPaths.length > 1 ? [inPaths] : [];
   const form = requestBody?.content["multipart/form-data"]?.schema;
