@@ -13,7 +13,10 @@ import { newKeyText, sha256 } from "./key-text.ts";
 import { nameReserved } from "./projects.ts";
 
 export interface KeysDeps {
-  readonly store: Pick<Store, "insertKeyUnlessDeleted" | "listKeys" | "deleteKeyIfPresent">;
+  readonly store: Pick<
+    Store,
+    "insertKeyUnlessDeleted" | "findKey" | "listKeys" | "deleteKeyIfPresent"
+  >;
   readonly clock: Clock;
   readonly log: Log;
   /** Resolves when this process knows the change. Others find out by themselves. */
@@ -56,6 +59,12 @@ export class Keys {
     log.info({ key_id: id, name, project, scopes }, "key.created");
     await onChanged({ made: { id, name, project, scopes, digest } });
     return { key: { ...made, lastUsedAtMs: null }, text };
+  }
+
+  async find(id: UntrustedId<"key">): Promise<StoredKey> {
+    const key = await this.#deps.store.findKey(id);
+    if (key === null) throw noSuchKey(id, "id");
+    return key;
   }
 
   async list(query: KeyQuery): Promise<Page<StoredKey>> {

@@ -106,6 +106,12 @@ export class Projects {
     return stored ?? { name, rules, createdAtMs, deletedAtMs: null };
   }
 
+  async find(name: string): Promise<StoredProject> {
+    const project = await this.#deps.store.findProject(name);
+    if (project === null) throw noSuchProject(name, "id");
+    return project;
+  }
+
   async list(query: ProjectQuery): Promise<Page<StoredProject>> {
     const page = await this.#deps.store.listProjects(query);
     if (page === null) throw noSuchProject(query.after ?? "", "after");

@@ -1,7 +1,7 @@
 /** The routes for operators, for the OpenAPI document. */
 import { z } from "zod";
 import type { ZodOpenApiPathsObject } from "zod-openapi";
-import { ADMIN_PAGE, CreatedKey, CreateKey, DeletedKey, KeyPage } from "./key.ts";
+import { ADMIN_PAGE, CreatedKey, CreateKey, DeletedKey, KeyObject, KeyPage } from "./key.ts";
 import {
   answer,
   BAD_REQUEST,
@@ -25,6 +25,11 @@ import {
 import { pageQuery } from "./page.ts";
 import { DeletedProject, ProjectObject, ProjectPage, PutProject } from "./project.ts";
 import { UpstreamList } from "./upstream.ts";
+
+const KEY_PATH = { path: z.object({ key_id: z.string().meta({ example: KEY_EXAMPLE.id }) }) };
+const PROJECT_PATH = {
+  path: z.object({ project_id: z.string().meta({ example: PROJECT_EXAMPLE.id }) }),
+};
 
 export const ADMIN_PATHS: ZodOpenApiPathsObject = {
   "/v1/admin/keys": {
@@ -54,14 +59,21 @@ export const ADMIN_PATHS: ZodOpenApiPathsObject = {
     },
   },
   "/v1/admin/keys/{key_id}": {
+    get: {
+      operationId: "retrieveKey",
+      summary: "Get a key that was made",
+      requestParams: KEY_PATH,
+      responses: {
+        "200": answer("The key, without its text.", KeyObject, { key: KEY_EXAMPLE }),
+        "404": KEY_NOT_FOUND,
+      },
+    },
     delete: {
       operationId: "revokeKey",
       summary: "Revoke a key",
       description:
         "Every server refuses it within five seconds. Requests that began before go on to their end.",
-      requestParams: {
-        path: z.object({ key_id: z.string().meta({ example: KEY_EXAMPLE.id }) }),
-      },
+      requestParams: KEY_PATH,
       responses: {
         "200": answer("The key is revoked.", DeletedKey, { deleted: DELETED_KEY_EXAMPLE }),
         "404": KEY_NOT_FOUND,
@@ -95,14 +107,21 @@ export const ADMIN_PATHS: ZodOpenApiPathsObject = {
     },
   },
   "/v1/admin/projects/{project_id}": {
+    get: {
+      operationId: "retrieveProject",
+      summary: "Get a project that was made",
+      requestParams: PROJECT_PATH,
+      responses: {
+        "200": answer("The project.", ProjectObject, { project: PROJECT_EXAMPLE }),
+        "404": PROJECT_NOT_FOUND,
+      },
+    },
     delete: {
       operationId: "deleteProject",
       summary: "Delete all data of a project",
       description:
         "Its keys, batches, files, uploads and usage, and its rules. The keys are refused within five seconds; the rest is removed soon after, and so is what requests under way store within the hour.",
-      requestParams: {
-        path: z.object({ project_id: z.string().meta({ example: PROJECT_EXAMPLE.id }) }),
-      },
+      requestParams: PROJECT_PATH,
       responses: {
         "200": answer(
           "The deletion has begun. A repeated request gets the same answer for an hour.",

@@ -53,9 +53,11 @@ export const ROUTE_SCOPES = {
   "POST /v1/moderations": ["interactive"],
   "POST /v1/admin/keys": ["admin"],
   "GET /v1/admin/keys": ["admin"],
+  "GET /v1/admin/keys/:id": ["admin"],
   "DELETE /v1/admin/keys/:id": ["admin"],
   "POST /v1/admin/projects": ["admin"],
   "GET /v1/admin/projects": ["admin"],
+  "GET /v1/admin/projects/:id": ["admin"],
   "DELETE /v1/admin/projects/:id": ["admin"],
   "GET /v1/admin/upstreams": ["admin"],
 } as const satisfies Readonly<Record<string, readonly [Scope, ...Scope[]]>>;

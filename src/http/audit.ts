@@ -48,9 +48,11 @@ export const ACTIONS: Readonly<Record<keyof typeof ROUTE_SCOPES, string | null>>
   "POST /v1/moderations": null,
   "POST /v1/admin/keys": "key.create",
   "GET /v1/admin/keys": "key.list",
+  "GET /v1/admin/keys/:id": "key.read",
   "DELETE /v1/admin/keys/:id": "key.revoke",
   "POST /v1/admin/projects": "project.change",
   "GET /v1/admin/projects": "project.list",
+  "GET /v1/admin/projects/:id": "project.read",
   "DELETE /v1/admin/projects/:id": "project.delete",
   "GET /v1/admin/upstreams": null,
 };

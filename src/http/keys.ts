@@ -25,6 +25,11 @@ export function mountKeys(app: Routes, keys: Keys): void {
     }),
   );
 
+  app.get("/v1/admin/keys/:id", async (c) => {
+    assertKnownParams(c, []);
+    return answerJson(c, presentKey(await keys.find(c.req.param("id") as UntrustedId<"key">)));
+  });
+
   app.delete("/v1/admin/keys/:id", async (c) => {
     assertKnownParams(c, []);
     const id = await keys.revoke(c.req.param("id") as UntrustedId<"key">);

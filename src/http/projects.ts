@@ -27,6 +27,11 @@ export function mountProjects(app: Routes, projects: Projects): void {
     }),
   );
 
+  app.get("/v1/admin/projects/:id", async (c) => {
+    assertKnownParams(c, []);
+    return answerJson(c, presentProject(await projects.find(c.req.param("id"))));
+  });
+
   app.delete("/v1/admin/projects/:id", async (c) => {
     assertKnownParams(c, []);
     const id = c.req.param("id");

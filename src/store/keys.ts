@@ -48,6 +48,8 @@ export interface KeyQuery {
 export interface KeyStore {
   /** Returns false while the data of its project is being deleted, which would delete the key as well. */
   insertKeyUnlessDeleted(key: NewKey): Promise<boolean>;
+  /** Finds a key, also an expired one. */
+  findKey(id: UntrustedId<"key">): Promise<StoredKey | null>;
   /** Lists keys, expired ones too. Returns null when `after` names no key of now or of the last day. */
   listKeys(query: KeyQuery): Promise<Page<StoredKey> | null>;
   /** Returns the key that was deleted; null when there is none. */

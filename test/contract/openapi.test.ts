@@ -9,7 +9,7 @@ import { CreateDelivery, DeliveryObject, DeliveryPage } from "../../src/contract
 import { ErrorEnvelope } from "../../src/contract/error.ts";
 import { EVENT_TYPES } from "../../src/contract/event.ts";
 import { CopyFile, DeletedFile, FileObject, FilePage } from "../../src/contract/file.ts";
-import { CreatedKey, CreateKey, DeletedKey, KeyPage } from "../../src/contract/key.ts";
+import { CreatedKey, CreateKey, DeletedKey, KeyObject, KeyPage } from "../../src/contract/key.ts";
 import { BatchLineList, FailureList } from "../../src/contract/lines.ts";
 import { ModelList, ModelObject } from "../../src/contract/model.ts";
 import { openApiDocument, openApiYaml } from "../../src/contract/openapi.ts";
@@ -60,6 +60,7 @@ const SCHEMAS: Readonly<Record<string, z.ZodType>> = {
   Error: ErrorEnvelope,
   File: FileObject,
   FilePage,
+  Key: KeyObject,
   KeyPage,
   Model: ModelObject,
   ModelList,

@@ -117,6 +117,17 @@ test("the keys are listed newest first and in pages", async () => {
   expect((await api.fetch("/v1/admin/keys?after=key_x", { headers: as(ADMIN) })).status).toBe(404);
 });
 
+test("one key is as in the list, and is asked for by an administrator alone", async () => {
+  await using api = await startApi();
+  const { id, key } = await create(api, { name: "nightly" });
+  const get = (of: string, by: string) => api.fetch(`/v1/admin/keys/${of}`, { headers: as(by) });
+  const found = await get(id, ADMIN);
+  expect(found.status).toBe(200);
+  expect(await found.json()).toEqual((await list(api)).data[0]);
+  expect((await get("key_x", ADMIN)).status).toBe(404);
+  expect((await get(id, key)).status).toBe(403);
+});
+
 test("the last use of a key is known within a minute or two", async () => {
   await using api = await startApi();
   const { key } = await create(api);

@@ -30,7 +30,9 @@ export function testKeys(open: OpenStore): void {
       isKeyRequired: true,
       keys: [{ id: key.id, digest: key.digest }],
     });
+    expect(await store.findKey(key.id)).toEqual(listed(key));
     expect(await store.deleteKeyIfPresent(key.id)).toEqual(listed(key));
+    expect(await store.findKey(key.id)).toBeNull();
     expect(await store.deleteKeyIfPresent(key.id)).toBeNull();
     expect((await store.findKeysInForce(null))?.keys).toEqual([]);
   });

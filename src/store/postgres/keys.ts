@@ -75,6 +75,11 @@ export class PostgresKeys implements KeyStore {
     });
   }
 
+  async findKey(id: UntrustedId<"key">): Promise<StoredKey | null> {
+    const [row] = await this.#db.read((db) => db.select().from(apiKeys).where(isKey(id)));
+    return row === undefined ? null : keyFromRow(row);
+  }
+
   listKeys({ limit, after }: KeyQuery): Promise<Page<StoredKey> | null> {
     return this.#db.read(async (db) => {
       let start: SQL | undefined;

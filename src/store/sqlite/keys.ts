@@ -61,6 +61,11 @@ export class SqliteKeys implements KeyStore {
     });
   }
 
+  async findKey(id: UntrustedId<"key">): Promise<StoredKey | null> {
+    const row = this.#db.select().from(apiKeys).where(isKey(id)).get();
+    return row === undefined ? null : keyFromRow(row);
+  }
+
   async listKeys({ limit, after }: KeyQuery): Promise<Page<StoredKey> | null> {
     let start: SQL | undefined;
     if (after !== null) {
