@@ -45,6 +45,22 @@ test("tens of thousands of ids, long ones among them, are all found again", () =
   expect(numbers.filter((i) => add(ids, idOf(i)))).toEqual([]);
 });
 
+/** The processor time for some ids, at which the event loop stands still. */
+const MAX_STEP_MS = 80;
+const IDS_OF_STEP = 64;
+
+test("a file of two million lines never waits for long to remember an id", { retry: 2 }, () => {
+  const ids = new CustomIds();
+  let longestMs = 0;
+  for (let first = 0; first < 2_100_000; first += IDS_OF_STEP) {
+    const before = process.threadCpuUsage();
+    for (let i = first; i < first + IDS_OF_STEP; i++) add(ids, `"request-${i}"`);
+    const { user, system } = process.threadCpuUsage(before);
+    longestMs = Math.max(longestMs, (user + system) / 1000);
+  }
+  expect(longestMs).toBeLessThan(MAX_STEP_MS);
+});
+
 test("ids that collide under one seed do not collide under others that begin or end like it", () => {
   const seed = 0x2545f491;
   const hash = (id: string, under: number) => {
