@@ -53,8 +53,8 @@ export class RunBatch {
   }
 
   /** Goes on with the batch of an earlier start, or makes one. */
-  static async open(workshop: Workshop, run: AskedRun): Promise<RunBatch> {
-    const begun = (await begunBatch(workshop, run)) ?? (await makeBatch(workshop, run));
+  static async open(workshop: Workshop, run: AskedRun, signal: AbortSignal): Promise<RunBatch> {
+    const begun = (await begunBatch(workshop, run)) ?? (await makeBatch(workshop, run, signal));
     return new RunBatch(workshop, begun, run.flags);
   }
 
@@ -126,7 +126,12 @@ async function begunBatch({ batches }: Workshop, run: AskedRun): Promise<Batch |
 
 const ORIGIN = { requestId: "run", traceparent: null };
 
-async function makeBatch({ files, batches }: Workshop, run: AskedRun): Promise<Batch> {
+/** The input is copied first, which takes a while for one of gigabytes. */
+async function makeBatch(
+  { files, batches }: Workshop,
+  run: AskedRun,
+  signal: AbortSignal,
+): Promise<Batch> {
   const { input, sha256, endpoint, config, flags } = run;
   const file = await files.receive(DEFAULT_PROJECT, {
     filename: input.name,
@@ -134,6 +139,7 @@ async function makeBatch({ files, batches }: Workshop, run: AskedRun): Promise<B
     requestBytes: input.bytes,
     details: async () => ({ purpose: "batch", expiresAfterSeconds: null }),
     origin: ORIGIN,
+    signal,
   });
   return batches.create(DEFAULT_PROJECT, {
     inputFileId: file.id,

@@ -133,7 +133,7 @@ async function workAndClose(workshop: Workshop, run: Run, signal: AbortSignal) {
 
 /** Resolves to the batch after its results are written; null after Ctrl-C. */
 async function work(workshop: Workshop, run: Run, signal: AbortSignal) {
-  const own = await RunBatch.open(workshop, run);
+  const own = await RunBatch.open(workshop, run, signal);
   const { json } = run.flags;
   const view = json ? jsonView(sayJson) : openView(systemClock, whyRunWaits(run.flags));
   run.trouble.showAt((problem) => view.showTrouble(problem));

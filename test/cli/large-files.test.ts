@@ -1,6 +1,6 @@
-/** Files that go up in parts: one that the server does not take, and an upload that is interrupted. */
+/** Files that go up in parts, and a long input of a run: what is not taken, and what is interrupted. */
 import { once } from "node:events";
-import { truncateSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, truncateSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { expect, test } from "vitest";
@@ -8,7 +8,7 @@ import { runCommand } from "../support/command.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { listening } from "../support/listening.ts";
 import { BatchdProcess } from "../support/process.ts";
-import { startTestService } from "../support/service.ts";
+import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
 const folder = forAllTests(temporaryFolder("batchd-large-")).path;
@@ -73,3 +73,17 @@ test.each(["SIGINT", "SIGTERM"] as const)(
     expect(await cancel).toEqual(["/v1/uploads/upload_1/cancel"]);
   },
 );
+
+test("a run that is interrupted while it copies a long input ends at once, and keeps nothing of it", async () => {
+  const input = join(folder, "long-input.jsonl");
+  const filler = `${JSON.stringify({ filler: "x".repeat(1024 * 1024) })}\n`;
+  writeFileSync(input, `${chatLines(1)[0]}\n${filler.repeat(400)}`);
+  const args = ["run", input, "-o", join(folder, "o.jsonl"), "--upstream", "http://127.0.0.1:1/v1"];
+  const blobs = join(folder, ".o.jsonl.batchd/blobs");
+  const copying = () => existsSync(join(blobs, ".tmp")) && readdirSync(join(blobs, ".tmp"));
+  await using running = new BatchdProcess(args);
+  await expect.poll(copying, { interval: 5, timeout: 30_000 }).toHaveLength(1);
+  running.signal("SIGTERM");
+  expect(await running.exited()).toMatchObject({ code: 130, stderr: "batchd: interrupted\n" });
+  expect(readdirSync(blobs, { recursive: true })).toEqual([".tmp"]);
+});
