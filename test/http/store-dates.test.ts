@@ -239,3 +239,37 @@ test.skipIf(postgres === null)(
     expect(output.created_at).toBeLessThanOrEqual(batch.completed_at ?? Number.NaN);
   },
 );
+
+test.skipIf(postgres === null)(
+  "a process that was killed before the clock of the database was set back keeps neither slots nor the housekeeping",
+  async () => {
+    await using upstream = await startUpstream();
+    const database_url = await postgres!.createDatabase();
+    const ahead = `(extract(epoch from now()) * 1000)::bigint + ${2 * HOUR_MS}`;
+    await using service = await startTestService({
+      config: {
+        database_url,
+        upstreams: [{ name: "one", base_url: upstream.url, models: ["*"], max_concurrency: 8 }],
+        engine: { stop_grace_seconds: 0 },
+      },
+    });
+    // It was there before the service.
+    await query(
+      database_url,
+      `insert into replicas (sequence, owner, report, may_keep_house, expires_at_ms)
+         overriding system value values (0, 'killed', '{}', true, ${ahead});
+       insert into slot_shares (owner, target, wanted, held, expires_at_ms)
+         values ('killed', 'one', 8, 8, ${ahead})`,
+    );
+    const { id } = await service.submit(chatLines(8));
+    expect((await service.ended(id)).status).toBe("completed");
+
+    upstream.hold();
+    const { id: late } = await service.submit(chatLines(8, (n) => `Late ${n}`));
+    await upstream.reached(9);
+    await query(database_url, `update batches set expires_at_ms = 1 where id = '${late}'`);
+    await service.events.reached("batch.window_over", { batch: late });
+    upstream.release();
+    expect((await service.ended(late)).status).toBe("expired");
+  },
+);

@@ -19,6 +19,9 @@ import { installation } from "./file-schema.ts";
 import { arrayOf, later } from "./leases.ts";
 import { replicas, slotShares } from "./schema.ts";
 
+/** No claim is as long. One that seems so was made before the clock of the database was set back. */
+const NO_CLAIM_MS = 60_000;
+
 /** A replica, and the present time by the clock of the database. */
 interface TimedReplica extends Replica {
   readonly now: SQL;
@@ -92,8 +95,9 @@ interface Membership {
 
 /**
  * Keeps the row of the replica, and reads the others whose claims have not ended. Removes the parts of those whose claims have,
- * the rows of those that have left long ago, and the former parts of this replica. Returns null when the replica has no row or
- * its claim has ended.
+ * the rows of those that have left long ago, and the former parts of this replica. After the clock was set back, a claim of
+ * another ends as if it were made now: that one renews it, unless it was killed. Returns null when the replica has no row or its
+ * claim has ended.
  */
 async function renewMembership(
   db: Db,
@@ -108,6 +112,12 @@ async function renewMembership(
         where expires_at_ms <= ${later(now, -LEFT_KEPT_MS)} and owner <> ${owner}),
     unshared as (
       delete from slot_shares where owner = ${owner} or expires_at_ms <= ${now}),
+    late as (
+      update replicas set expires_at_ms = ${later(now, ttlMs)}
+        where owner <> ${owner} and expires_at_ms > ${later(now, NO_CLAIM_MS)}),
+    late_shares as (
+      update slot_shares set expires_at_ms = ${later(now, ttlMs)}
+        where owner <> ${owner} and expires_at_ms > ${later(now, NO_CLAIM_MS)}),
     own as (
       update replicas set report = ${sql.param(report, replicas.report)},
         may_keep_house = ${mayKeepHouse}, expires_at_ms = ${later(now, ttlMs)}
