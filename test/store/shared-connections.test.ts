@@ -1,4 +1,5 @@
 /** The projects of a server share its connections to PostgreSQL, however many requests one of them has sent. */
+import { crc32 } from "node:zlib";
 import OpenAI from "openai";
 import { Client } from "pg";
 import { describe, expect, test } from "vitest";
@@ -7,8 +8,12 @@ import { openPostgresStore } from "../../src/store/postgres/store.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { chatLines, startTestService } from "../support/service.ts";
+import { SlowUpload } from "../support/slow-upload.ts";
 import { claimBy, insertBatch } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
+
+/** The rows of locks for lists, which projects share by a hash. */
+const LISTS = 1024;
 
 /** The time for which a call waits for a connection, several times over. */
 const WAIT_MS = 5_000;
@@ -20,7 +25,9 @@ const upstream = forAllTests(await startUpstream());
 async function startShared(poolSize: number, clock = systemClock) {
   const url = await postgres!.createDatabase();
   const keys = ["a", "b"].map((project) => ({ name: project, key: `key-${project}`, project }));
-  const config = { database_url: url, database: { pool_size: poolSize }, auth: { keys } };
+  const database = { database_url: url, database: { pool_size: poolSize } };
+  // The intents of uploads are renewed with the leases.
+  const config = { ...database, auth: { keys }, engine: { lease_seconds: 3 } };
   const service = await startTestService({ upstreamUrl: upstream.url, config, clock });
   const second = new Client(url);
   await second.connect();
@@ -36,7 +43,7 @@ async function startShared(poolSize: number, clock = systemClock) {
     });
   };
   return {
-    ...{ service, second, submit, a: clientOf("a"), b: clientOf("b") },
+    ...{ service, url, second, submit, a: clientOf("a"), b: clientOf("b") },
     /** Resolves to the number of connections of the server that wait for a row. */
     waitingForRows: async () => {
       const { rows } = await second.query<{ count: string }>(
@@ -139,6 +146,33 @@ describe.skipIf(postgres === null)("the connections to the database", () => {
     await second.query("rollback");
     await Promise.all([first, ...sent]);
     expect(answered.indexOf("b")).toBeLessThan(10);
+  });
+
+  test("do not wait for each other through the renewal of uploads: one ends while another project waits for its list", async () => {
+    await using shared = await startShared(4);
+    const { service, url, second, a } = shared;
+    // What a connection sees of the others stands still within a transaction.
+    const replica = new Client(url);
+    await replica.connect();
+    await replica.query("begin");
+    const lock = "select from project_locks where number = $1 for update";
+    await replica.query(lock, [crc32("a") % LISTS]);
+    const ofA = a.files.create({ file: new File(["a"], "a.txt"), purpose: "user_data" });
+    await expect.poll(shared.waitingForRows).toBe(1);
+    const ofB = new SlowUpload(service.url, "key-b");
+    await ofB.send("text");
+    const lastExpiry = async () => {
+      const text = "select count(*), max(expires_at_ms) as last from blob_intents";
+      const { rows } = await second.query<{ count: string; last: string }>(text);
+      return rows[0]?.count === "2" ? Number(rows[0].last) : 0;
+    };
+    await expect.poll(lastExpiry).toBeGreaterThan(0);
+    const declared = await lastExpiry();
+    await expect.poll(lastExpiry).toBeGreaterThan(declared);
+    expect(await ofB.end()).toBe(200);
+    expect(await shared.waitingForRows()).toBe(1);
+    await replica.end();
+    expect((await ofA).filename).toBe("a.txt");
   });
 
   test("hold no row for long: a repeated request and new metadata of a batch need no transaction of several statements", async () => {

@@ -51,6 +51,10 @@ export class PostgresIntents implements IntentStore {
     );
   }
 
+  /**
+   * Passes over intents that a commit under way has locked: it waits for the lists of its project, and with it would the commits
+   * of all projects whose intents are locked here before. Each intent outlasts many renewals.
+   */
   async renewIntents(blobKeys: readonly string[], ttlMs: number): Promise<void> {
     const expiresAtMs = later(this.#db.now(), ttlMs);
     await this.#db.change((db) =>
@@ -60,7 +64,7 @@ export class PostgresIntents implements IntentStore {
         .where(
           isSelected(sql`
             select sequence from blob_intents where blob_key = any(${arrayOf(blobKeys, "text")})
-            order by blob_key for update`),
+            order by blob_key for update skip locked`),
         ),
     );
   }
