@@ -15,8 +15,8 @@ export async function consumeIntent(db: Db, blobKey: string): Promise<boolean> {
 }
 
 /**
- * Returns whether all of the blobs may still get a row, and keeps it so until the end of the transaction. Intents are
- * always locked in the order of their keys, as two of a batch are also renewed together.
+ * Returns whether all of the blobs may still get a row, and keeps it so until the end of the transaction. Whatever waits for
+ * intents locks them in the order of their keys. A renewal does not wait.
  */
 export async function haveIntents(db: Db, blobKeys: readonly string[]): Promise<boolean> {
   if (blobKeys.length === 0) return true;
