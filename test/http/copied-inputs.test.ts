@@ -7,13 +7,11 @@ import { gzipSync } from "node:zlib";
 import { PutObjectCommand } from "@aws-sdk/client-s3";
 import { describe, expect, test } from "vitest";
 import { RunRecord } from "../../src/contract/run.ts";
-import { openStorage } from "../../src/runtime/storage/storage.ts";
-import { StoreUnavailable } from "../../src/store/failures.ts";
-import type { Store } from "../../src/store/store.ts";
 import { BUCKET, BucketLocations, MIB } from "../support/bucket-locations.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { TestRepository } from "../support/git-repository.ts";
 import { listening } from "../support/listening.ts";
+import { losingAnswers } from "../support/lost-answer.ts";
 import { startS3Proxy } from "../support/s3-proxy.ts";
 import { hasS3Server, S3_KEYS } from "../support/s3-server.ts";
 import { chatLine, startTestService, type TestService } from "../support/service.ts";
@@ -184,16 +182,7 @@ test("a batch whose commit was made, although the answer of the database was los
   await using own = await startTestService({
     upstreamUrl: upstream.url,
     config: { locations: [{ ...location, name: "share", access: "read" }] },
-    openStorage: async (places, closers) => {
-      const opened = await openStorage(places, closers);
-      if (!opened.ok) return opened;
-      const { store } = opened;
-      const insertBatch: Store["insertBatch"] = async (batch, insertion) => {
-        await store.insertBatch(batch, insertion);
-        throw new StoreUnavailable(new Error("the connection broke before the answer came"));
-      };
-      return { ...opened, store: { ...store, insertBatch } };
-    },
+    openStorage: losingAnswers,
   });
   const create = async () => {
     const answer = await fetch(`${own.url}/v1/batches`, {

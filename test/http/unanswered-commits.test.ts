@@ -1,11 +1,9 @@
 /** What becomes of a new batch when the connection to the database breaks during its commit. */
 import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
-import { openStorage } from "../../src/runtime/storage/storage.ts";
-import { StoreUnavailable } from "../../src/store/failures.ts";
-import type { Store } from "../../src/store/store.ts";
 import { createBatch, submitLines, uploadLines } from "../support/batches.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { losingAnswers } from "../support/lost-answer.ts";
 import { query, sharePostgres } from "../support/postgres.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
@@ -100,17 +98,7 @@ test("a client that cannot be told whether its batch is there is told so, and it
   await using upstream = await startUpstream();
   await using service = await startTestService({
     upstreamUrl: upstream.url,
-    openStorage: async (places, closers) => {
-      const opened = await openStorage(places, closers);
-      if (!opened.ok) return opened;
-      const { store } = opened;
-      const insertBatch: Store["insertBatch"] = async (batch, insertion) => {
-        await store.insertBatch(batch, insertion);
-        const cause = new Error("the connection broke before the answer came");
-        throw new StoreUnavailable(cause, { mayBeMade: true });
-      };
-      return { ...opened, store: { ...store, insertBatch } };
-    },
+    openStorage: losingAnswers,
   });
   const input = await service.upload(chatLines(LINES));
   const refused = await createBatch(retrying(service.url), input).catch((error: unknown) => error);
