@@ -1,6 +1,7 @@
 /** What becomes of a new batch when the connection to the database breaks during its commit. */
 import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
+import { systemClock } from "../../src/clock.ts";
 import { createBatch, submitLines, uploadLines } from "../support/batches.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { losingAnswers } from "../support/lost-answer.ts";
@@ -12,6 +13,8 @@ import { startUpstream } from "../support/upstream.ts";
 const postgres = forAllTests(await sharePostgres("commits without an answer"));
 
 const LINES = 20;
+/** The time for which a server looks for what a commit in doubt has made. */
+const CERTAIN_WITHIN_MS = 20_000;
 
 const retrying = (url: string) => new OpenAI({ baseURL: `${url}/v1`, apiKey: "test" });
 
@@ -46,6 +49,22 @@ describe.skipIf(postgres === null)("a client of the official SDK that creates on
 
     const listed = (await openai.files.list()).data.map(({ id }) => id);
     expect(listed.toSorted()).toEqual([input, completed.file?.id].toSorted());
+  });
+
+  test("has its input once, however long the upload has waited before its commit", async () => {
+    const databaseUrl = await postgres!.createDatabase();
+    const proxy = await TcpProxy.before(databaseUrl);
+    const after: typeof systemClock.after = (ms, fn) =>
+      systemClock.after(ms === CERTAIN_WITHIN_MS ? 0 : ms, fn);
+    await using service = await startTestService({
+      clock: { ...systemClock, after },
+      config: { database_url: proxy.urlOf(databaseUrl) },
+    });
+    const openai = retrying(service.url);
+    proxy.loseCommitOf('insert into "files"');
+    const input = await uploadLines(openai, chatLines(LINES));
+    expect(proxy.isCommitAwaited).toBe(false);
+    expect((await openai.files.list()).data.map(({ id }) => id)).toEqual([input]);
   });
 
   test("has one, which sends each line once, also when the answer to the commit was lost", async () => {

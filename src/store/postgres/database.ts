@@ -171,25 +171,34 @@ export class Database {
     work: (db: Db) => Promise<T>,
     findMade: (db: Db) => Promise<T | null>,
   ): Promise<T> {
-    return this.#locking.run(nameOf(lock), () => this.#untilCertain(work, findMade));
+    return this.#locking.run(nameOf(lock), async () => {
+      try {
+        return await this.transaction(work);
+      } catch (error) {
+        if (!isInDoubt(error)) throw error;
+        return this.#untilCertain(error, work, findMade);
+      }
+    });
   }
 
+  /** The time counts from the doubt, because the transaction may have waited for longer before its commit. */
   async #untilCertain<T>(
+    firstDoubt: StoreUnavailable,
     work: (db: Db) => Promise<T>,
     findMade: (db: Db) => Promise<T | null>,
   ): Promise<T> {
     using limit = timeLimit(this.#clock, CERTAIN_WITHIN_MS);
-    for (let doubt: StoreUnavailable | null = null; ; ) {
+    for (let doubt: StoreUnavailable | null = firstDoubt; ; ) {
+      await sleep(this.#clock, DOUBT_PAUSE_MS);
       try {
-        const made = doubt === null ? null : await this.transaction(findMade);
+        const made = await this.transaction(findMade);
         if (made !== null) return made;
         doubt = null;
         return await this.transaction(work);
       } catch (error) {
         // Whatever keeps the look from its answer, the doubt stays.
-        doubt ??= error instanceof StoreUnavailable && error.mayBeMade ? error : null;
+        doubt ??= isInDoubt(error) ? error : null;
         if (doubt === null || limit.signal.aborted) throw doubt ?? error;
-        await sleep(this.#clock, DOUBT_PAUSE_MS);
       }
     }
   }
@@ -265,6 +274,9 @@ export class Database {
     return db;
   }
 }
+
+const isInDoubt = (error: unknown): error is StoreUnavailable =>
+  error instanceof StoreUnavailable && error.mayBeMade;
 
 function errorFor(cause: unknown, mayBeMade: boolean): unknown {
   if (cause instanceof ProjectBusy) return new StoreBusy(cause);
