@@ -1,4 +1,5 @@
 /** What the store ends at a date begins by the clock of the store, whatever the clock of the machine says. A real PostgreSQL. */
+import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { createBatch } from "../support/batches.ts";
@@ -271,5 +272,53 @@ test.skipIf(postgres === null)(
     await service.events.reached("batch.window_over", { batch: late });
     upstream.release();
     expect((await service.ended(late)).status).toBe("expired");
+  },
+);
+
+test.skipIf(postgres === null)(
+  "what a process held that was killed before the clock was set back is free after the statements of the guide",
+  async () => {
+    await using upstream = await startUpstream();
+    const database_url = await postgres!.createDatabase();
+    await using service = await startTestService({
+      config: {
+        database_url,
+        upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+        projects: [{ name: "default", quotas: { interactive_at_once: 1 } }],
+      },
+    });
+    const input_file_id = await service.upload(chatLines(3));
+    const request = { input_file_id, endpoint: "/v1/chat/completions", completion_window: "24h" };
+    upstream.hold();
+    const ids: string[] = [];
+    for (const dedupe of [false, true]) {
+      const made = await post(service.url, "batches", { ...request, x_batchd: { dedupe } });
+      ids.push(made.body.id ?? "none");
+    }
+    await upstream.reached(6);
+    const ahead = `(extract(epoch from now()) * 1000)::bigint + ${2 * HOUR_MS}`;
+    await query(
+      database_url,
+      `update batches set lease_owner = 'killed',
+         lease_expires_at_ms = coalesce(lease_expires_at_ms, 0) + ${ahead};
+       insert into interactive_slots (id, project, expires_at_ms) values ('one', 'default', ${ahead});
+       insert into idempotency_keys (project, key, created_at_ms, lease_owner, lease_expires_at_ms)
+         values ('default', 'a-key', ${ahead}, 'killed', ${ahead})`,
+    );
+    upstream.release();
+
+    const guide = readFileSync(new URL("../../docs/operating.md", import.meta.url), "utf8");
+    const statements = /was set back\n.*?```sql\n(.*?)```/s.exec(guide)?.[1] ?? "";
+    await query(database_url, statements);
+    for (const id of ids) expect((await service.ended(id)).status).toBe("completed");
+    const again = await fetch(`${service.url}/v1/batches`, {
+      method: "POST",
+      headers: { "idempotency-key": "a-key" },
+      body: JSON.stringify(request),
+    });
+    expect(again.status).toBe(200);
+    const messages = [{ role: "user", content: "Hello" }];
+    const chat = await post(service.url, "chat/completions", { model: "any", messages });
+    expect(chat.status).toBe(200);
   },
 );
