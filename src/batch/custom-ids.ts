@@ -16,8 +16,8 @@ const LONG_ID_BYTES = 256;
 /** The byte in front of a digest. No JSON string begins with it. */
 const DIGEST_MARK = Buffer.from([0]);
 
-/** The high bits of a hash say in which of 256 tables its id is, and the low ones where. */
-const TABLE_SHIFT = 24;
+/** The high bits of a hash say in which of 64 tables its id is, and the low ones where. */
+const TABLE_SHIFT = 26;
 const FIRST_ROOM = 16;
 const FIRST_ROOM_BYTES = 256;
 /** Each process draws its own seed, so that no client can prepare ids that all collide in the table. */
