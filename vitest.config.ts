@@ -79,6 +79,7 @@ const SLOW = [
   "test/http/interactive-share.test.ts",
   "test/http/keys-fleet.test.ts",
   "test/http/keys.test.ts",
+  "test/http/left-requests.test.ts",
   "test/http/list-memory.test.ts",
   "test/http/progress.test.ts",
   "test/http/project-deletion.test.ts",

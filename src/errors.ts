@@ -197,6 +197,10 @@ interface PublicErrorOptions {
   readonly retryAfterMs?: number | null;
 }
 
+/** No client receives it. Without it, the log and the metrics would have a failure of the server. */
+export const clientGone = (before: string): PublicError =>
+  new PublicError("invalid_request", `The client disconnected before ${before}.`);
+
 /** The error for a body that is not JSON, or not of the required kind. */
 export const jsonBodyError = (body: Uint8Array, cause?: unknown): PublicError =>
   new PublicError(

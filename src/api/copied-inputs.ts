@@ -5,7 +5,7 @@
 import type { StoredFile } from "../batch/batch.ts";
 import { truncate } from "../batch/truncate.ts";
 import { type Clock, timeLimit } from "../clock.ts";
-import { PublicError } from "../errors.ts";
+import { clientGone, PublicError } from "../errors.ts";
 import { LocationError } from "../locations/location.ts";
 import { type LocationPath, parseLocationPath } from "../locations/location-path.ts";
 import type { Locations } from "../locations/locations.ts";
@@ -77,7 +77,8 @@ export class CopiedInputs {
       };
       return await files.receive(project, incoming, receiptFor);
     } catch (error) {
-      if (disconnected.aborted && error === disconnected.reason) throw clientGone();
+      if (disconnected.aborted && error === disconnected.reason)
+        throw clientGone("its input was copied");
       throw error instanceof LocationError ? publicError(error, place) : error;
     }
   }
@@ -113,10 +114,6 @@ const copyTookTooLong = () =>
   new PublicError("unavailable", "The input could not be copied in time. Please try again.", {
     retryAfterMs: RETRY_AFTER_MS,
   });
-
-/** No client receives it. Without it, the log and the metrics would have a failure of the server. */
-const clientGone = () =>
-  new PublicError("invalid_request", "The client disconnected before its input was copied.");
 
 function publicError(error: LocationError, { location, path }: InputPlace): PublicError {
   const message = `Cannot read '${truncate(path)}' in the location '${location}': ${error.message}`;

@@ -20,7 +20,7 @@ import { truncate } from "../batch/truncate.ts";
 import { BlobNotFound, BlobsUnavailable, BlobTooShort } from "../blobs/blobs.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import { UPLOAD_LIFETIME_MS } from "../contract/upload.ts";
-import { integerTooLarge, PublicError } from "../errors.ts";
+import { clientGone, integerTooLarge, PublicError } from "../errors.ts";
 import { OneByOne } from "../one-by-one.ts";
 import type { Receipt, ReceiptFor } from "../store/idempotency.ts";
 import type { Upload, UploadPart } from "../store/uploads.ts";
@@ -137,7 +137,7 @@ export class Uploads {
     const { id } = await this.#findPending(asked);
     // Each completion writes all bytes of the upload, and one at most can succeed. So the others wait for its end.
     return this.#completions.run(id, async () => {
-      if (completion.disconnected.aborted) throw clientGone();
+      if (completion.disconnected.aborted) throw clientGone("its turn");
       return this.#complete(asked, completion, receiptFor);
     });
   }
@@ -265,10 +265,6 @@ export class Uploads {
 
 const noSuchUpload = (id: string) =>
   new PublicError("not_found", `No such Upload object: ${truncate(id)}`, { param: "id" });
-
-/** No client receives it. */
-const clientGone = () =>
-  new PublicError("invalid_request", "The client disconnected before its turn.");
 
 /**
  * The error for an upload that has ended. A client that lost the answer learns from it which file its upload became.

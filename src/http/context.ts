@@ -13,6 +13,8 @@ export interface AppEnv {
     caller?: Caller;
     /** The id of the request that the web page passes on, so that all who speak of it have the same. */
     requestId?: string;
+    /** Whether the server asks itself, for its web page. Such a request has no connection. */
+    isInternal?: boolean;
     /** Whether the request counts among those of its project. One poll serves many open pages, so it does not. */
     isUncounted?: boolean;
   };

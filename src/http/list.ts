@@ -4,8 +4,10 @@
  * few at a time and written in slices, so that other requests are served in between, however many lists are asked for at once.
  *
  * Rows are not counted in memory before they are written, and twenty of them may have a megabyte. So only some lists have rows
- * at the same time, and none keeps them while it waits for room: it reads them again.
+ * at the same time, and none keeps them while it waits for room: it reads them again. Those of clients that have left read nothing
+ * more, because they would keep others waiting.
  */
+import { clientGone } from "../errors.ts";
 import { Semaphore } from "../resources/semaphore.ts";
 import { SlicedWork, timeForMore } from "../resources/time-slice.ts";
 import type { Page } from "../store/page.ts";
@@ -37,7 +39,11 @@ export async function answerPage<T extends { readonly id: string }, Query extend
   query: Query,
   list: List<T, Query>,
 ): Promise<Response> {
-  const { ids, items, hasMore } = await countedAnswer(c, (count) => gather(query, list, count));
+  const { outgoing } = c.env;
+  const isWanted = () => !outgoing.closed;
+  const { ids, items, hasMore } = await countedAnswer(c, (count) =>
+    gather({ ...list, query, count, isWanted }),
+  );
   const [firstId, lastId] = [ids.at(0) ?? null, ids.at(-1) ?? null].map((id) => toAsciiJson(id));
   return answerJsonText(
     c,
@@ -60,16 +66,21 @@ interface Next {
   readonly hasMore: boolean | null;
 }
 
+interface Gathering<T, Query extends ListQuery> extends List<T, Query> {
+  readonly query: Query;
+  readonly count: CountBytes;
+  /** Whether the client still waits for the page. */
+  readonly isWanted: () => boolean;
+}
+
 async function gather<T extends { readonly id: string }, Query extends ListQuery>(
-  query: Query,
-  list: List<T, Query>,
-  count: CountBytes,
+  gathering: Gathering<T, Query>,
 ) {
   const gathered: Gathered = { ids: [], items: [], bytes: 0 };
   let rows = ROWS_PER_READ;
   for (;;) {
-    const more = () => gatherMore(gathered, { ...list, query, rows, count });
-    const { free, hasMore } = list.isSearch ? await more() : await reads.run(more);
+    const more = () => gatherMore(gathered, gathering, rows);
+    const { free, hasMore } = gathering.isSearch ? await more() : await reads.run(more);
     if (free !== null) await free;
     if (hasMore !== null) return { ...gathered, hasMore };
     // There may be room for one more row and no other.
@@ -77,21 +88,16 @@ async function gather<T extends { readonly id: string }, Query extends ListQuery
   }
 }
 
-interface Gathering<T, Query extends ListQuery> extends List<T, Query> {
-  readonly query: Query;
-  /** The most rows that are read. */
-  readonly rows: number;
-  readonly count: CountBytes;
-}
-
 async function gatherMore<T extends { readonly id: string }, Query extends ListQuery>(
   gathered: Gathered,
-  { query, rows, read, present, count }: Gathering<T, Query>,
+  { query, read, present, count, isWanted }: Gathering<T, Query>,
+  maxRows: number,
 ): Promise<Next> {
   const { ids, items } = gathered;
-  await timeForMore();
+  if (isWanted()) await timeForMore();
+  if (!isWanted()) throw clientGone("its list was read");
   const work = new SlicedWork();
-  const limit = Math.min(rows, query.limit - items.length);
+  const limit = Math.min(maxRows, query.limit - items.length);
   const page = await read({ ...query, limit, after: ids.at(-1) ?? query.after });
   for (const item of page.data) {
     const json = toAsciiJson(present(item));

@@ -1,6 +1,7 @@
 /**
  * Limits the requests of a project that are open at a time, where keys tell projects apart. Each one keeps a connection, and a
  * client may send or read as slowly as it wants, so that a few projects could otherwise hold all connections of the server.
+ * A request whose client has left is open until its work has ended: a client may send the next one at once.
  */
 import type { MiddlewareHandler } from "hono";
 import { ClientLimit } from "../api/client-limit.ts";
@@ -21,11 +22,12 @@ export function limitOpenRequests(deps: OpenRequestsDeps): MiddlewareHandler<App
     message: "Too many requests of the project are open. Please try again.",
   });
   return async (c, next) => {
-    // The web page reads the API without a connection of its own.
-    const hasConnection = c.env.incoming.socket.remoteAddress !== undefined;
-    if (deps.callers.anyone !== null || !hasConnection) return next();
+    if (deps.callers.anyone !== null || c.env.isInternal === true) return next();
     const request = requests.acquire(c.get("project"));
-    whenClosed(c.env.outgoing, () => request[Symbol.dispose]());
-    return next();
+    try {
+      await next();
+    } finally {
+      whenClosed(c.env.outgoing, () => request[Symbol.dispose]());
+    }
   };
 }

@@ -38,7 +38,7 @@ export class Api {
   async get<T>(path: string, { caller, isPoll }: Reading): Promise<Answer<T>> {
     const incoming = new IncomingMessage(new Socket());
     const outgoing = new ServerResponse(incoming);
-    const env = { incoming, outgoing, caller, isUncounted: isPoll };
+    const env = { incoming, outgoing, caller, isInternal: true, isUncounted: isPoll };
     const response = await this.#app.fetch(new Request(ORIGIN + path), env);
     const json: unknown = await response.json();
     // It has no connection that could close, and what the answer holds is free now.

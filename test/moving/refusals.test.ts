@@ -3,10 +3,10 @@ import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync
 import { join } from "node:path";
 import Database from "better-sqlite3";
 import OpenAI from "openai";
-import { Client } from "pg";
 import { describe, expect, test } from "vitest";
 import { runCommand } from "../support/command.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { heldTable } from "../support/held-table.ts";
 import { move, moveWell } from "../support/move.ts";
 import { clerkOf, PASSWORD, sharePostgres } from "../support/postgres.ts";
 import { BatchdProcess } from "../support/process.ts";
@@ -245,19 +245,4 @@ describe.skipIf(postgres === null)("a PostgreSQL that servers use", () => {
 async function upload({ openai }: { readonly openai: OpenAI }): Promise<void> {
   const file = new File([`${chatLines(1).join("\n")}\n`], "input.jsonl");
   await openai.files.create({ file, purpose: "batch" });
-}
-
-/** Keeps all others from a table. */
-async function heldTable(url: string, table: string) {
-  const client = new Client(url);
-  await client.connect();
-  await client.query("begin");
-  await client.query(`lock table ${table} in access exclusive mode`);
-  const waiting = "select 1 from pg_locks where relation = $1::regclass and not granted";
-  return {
-    someoneWaits: () =>
-      expect.poll(async () => (await client.query(waiting, [table])).rowCount).toBe(1),
-    release: () => client.query("commit"),
-    [Symbol.asyncDispose]: () => client.end(),
-  };
 }
