@@ -3,6 +3,7 @@ import type { IncomingMessage, RequestListener, ServerResponse } from "node:http
 import type { Socket } from "node:net";
 import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
+import type { Log } from "../telemetry/log.ts";
 
 /** The time for which a connection may be silent, unless a request is being carried out. */
 export const SILENCE_MS = 300_000;
@@ -46,12 +47,32 @@ export async function sendStream(
 }
 
 /** What a write or a pipeline says once the client has left. */
-const CLIENT_GONE: readonly unknown[] = ["ERR_STREAM_PREMATURE_CLOSE", "ABORT_ERR"];
+const CLIENT_GONE: readonly unknown[] = [
+  "ERR_STREAM_PREMATURE_CLOSE",
+  "ERR_STREAM_UNABLE_TO_PIPE",
+  "ABORT_ERR",
+];
 
-/** Returns what the log says of an answer that broke off: its error, unless the client has left or its key has ended. */
-export function breakOf(err: unknown): { readonly err?: unknown } {
-  const { code, syscall } = (err ?? {}) as NodeJS.ErrnoException;
-  return syscall === "write" || CLIENT_GONE.includes(code) ? {} : { err };
+export function isClientGone(err: unknown): boolean {
+  const { name, code, syscall } = (err ?? {}) as NodeJS.ErrnoException;
+  return syscall === "write" || name === "AbortError" || CLIENT_GONE.includes(code);
+}
+
+/** The fields that the log gets of a download. */
+export interface DownloadFields {
+  readonly file?: string;
+  readonly batch?: string;
+  readonly format?: string;
+}
+
+/** Logs a download that broke off. A client that leaves is no fault, and can do so hundreds of times a second. */
+export function logBroken(
+  log: Log,
+  fields: DownloadFields & { readonly request_id: string },
+  err: unknown,
+): void {
+  if (isClientGone(err)) log.debug(fields, "download.broken");
+  else log.warn({ ...fields, err }, "download.broken");
 }
 
 /**

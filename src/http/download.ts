@@ -12,7 +12,7 @@ import { truncate } from "../batch/truncate.ts";
 import type { ByteRange } from "../blobs/blobs.ts";
 import { PublicError } from "../errors.ts";
 import type { Log } from "../telemetry/log.ts";
-import { breakOf, whenClosed } from "./connection.ts";
+import { logBroken, whenClosed } from "./connection.ts";
 import type { AppContext } from "./context.ts";
 import { judge } from "./preconditions.ts";
 import { trackingHeaders } from "./track.ts";
@@ -46,8 +46,7 @@ export async function answerContent(
   whenClosed(outgoing, () => content.destroy());
   await sendPieces(content, outgoing).catch((err: unknown) => {
     outgoing.destroy();
-    // The client sees a broken connection, and is most often the one that closed it. So a warning is enough.
-    log.warn({ file: file.id, request_id: c.get("requestId"), ...breakOf(err) }, "download.broken");
+    logBroken(log, { file: file.id, request_id: c.get("requestId") }, err);
   });
   return RESPONSE_ALREADY_SENT;
 }

@@ -30,7 +30,8 @@ export function mountLines(app: Routes, { batchLines, log }: LineRoutesDeps): vo
     return await answerStream(c, {
       headers: JSON_TYPE,
       pieces: piecesOf(reading.page),
-      onBroken: (fields) => log.warn(fields, "download.broken"),
+      log,
+      about: { batch: scopedIdOf(c).id },
     });
   });
 

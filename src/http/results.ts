@@ -46,7 +46,8 @@ async function answerRows(
     headers: { "content-type": "application/jsonl", "x-batch-status": batch.status },
     pieces: rows,
     signal,
-    onBroken: (fields) => log.warn({ batch: batch.id, ...fields }, "download.broken"),
+    log,
+    about: { batch: batch.id },
   });
 }
 
@@ -71,9 +72,8 @@ async function answerEvents(
     headers,
     pieces: eventTexts(events, { id: batch.id, limit: query.limit }),
     signal,
-    onBroken: (fields) => {
-      if (!signal.aborted) log.warn({ batch: batch.id, ...fields }, "download.broken");
-    },
+    log,
+    about: { batch: batch.id },
   });
 }
 

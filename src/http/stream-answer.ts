@@ -4,7 +4,8 @@
  */
 import { Readable } from "node:stream";
 import { RESPONSE_ALREADY_SENT } from "@hono/node-server/utils/response";
-import { breakOf, sendStream } from "./connection.ts";
+import type { Log } from "../telemetry/log.ts";
+import { type DownloadFields, isClientGone, logBroken, sendStream } from "./connection.ts";
 import type { AppContext } from "./context.ts";
 import { trackingHeaders } from "./track.ts";
 
@@ -13,23 +14,23 @@ interface StreamAnswer {
   readonly pieces: Iterable<Buffer> | AsyncIterable<Buffer>;
   /** The signal that ends the answer. */
   readonly signal?: AbortSignal;
-  /**
-   * The callback for an answer that breaks off, with fields for the log. The client sees a broken connection, and is most often
-   * the one that closed it.
-   */
-  readonly onBroken: (fields: { readonly request_id: string; readonly err?: unknown }) => void;
+  readonly log: Log;
+  /** The fields that the log gets of an answer that breaks off. */
+  readonly about: DownloadFields;
 }
 
 export async function answerStream(
   c: AppContext,
-  { headers, pieces, signal, onBroken }: StreamAnswer,
+  { headers, pieces, signal, log, about }: StreamAnswer,
 ): Promise<Response> {
   if (c.req.method === "HEAD") return c.body(null, 200, headers);
   const { outgoing } = c.env;
   outgoing.writeHead(200, { ...headers, ...trackingHeaders(c) });
   const content = Readable.from(pieces, { objectMode: false });
   await sendStream(content, outgoing, signal).catch((err: unknown) => {
-    onBroken({ request_id: c.get("requestId"), ...breakOf(err) });
+    // The signal may abort because the connection has closed, whatever has broken the answer.
+    const reason: unknown = signal?.aborted === true && isClientGone(err) ? signal.reason : err;
+    logBroken(log, { ...about, request_id: c.get("requestId") }, reason);
   });
   return RESPONSE_ALREADY_SENT;
 }

@@ -36,10 +36,8 @@ export async function answerTable(
     headers,
     pieces: table.content,
     signal: table.over,
-    onBroken: (fields) => {
-      const { aborted: isOver, reason: err } = table.over;
-      log.warn({ file: file.id, format, ...fields, ...(isOver && { err }) }, "download.broken");
-    },
+    log,
+    about: { file: file.id, format },
   });
 }
 

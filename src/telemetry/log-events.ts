@@ -52,8 +52,7 @@ export const LOG_EVENTS = {
       "Results were not delivered to the bucket of a client: it refused them, or did not take them in a day.",
     "delivery.not_discarded":
       "What the attempts of an ended delivery had left at its place could not be removed; `left` names it.",
-    "download.broken":
-      "A download ended before its last byte. Without an `err` its client has left, or the key of that client has ended.",
+    "download.broken": "A download ended before its last byte.",
     "log.lines_dropped":
       "What reads the log had stopped for a while; `lines` lines did not fit into memory.",
     "interactive_slot.not_released":
@@ -130,6 +129,7 @@ export const LOG_EVENTS = {
     "delivery.attempt_failed": "Results could not be delivered once more; it is tried again.",
     "delivery.lost": "Another process has the lease of a delivery, or its batch was deleted.",
     "delivery.started": "This process took the lease of a delivery.",
+    "download.broken": "A client left before the end of its download, or its key has ended.",
     "file.removed": "The bytes of a file are gone.",
     "journal.flushed": "A group of answers was made durable.",
     "journal.removed": "The journal of a final batch is gone.",

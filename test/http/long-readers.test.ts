@@ -1,8 +1,10 @@
 /** Clients that read the lines of a batch for long: without a good key they read no further, and an idle one keeps no place. */
 import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { once } from "node:events";
+import { truncate } from "node:fs/promises";
 import type { IncomingMessage } from "node:http";
 import { connect, type Socket } from "node:net";
+import { join } from "node:path";
 import { afterAll, expect, test } from "vitest";
 import { submitLines } from "../support/batches.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
@@ -68,6 +70,26 @@ test("rows that end with their key do not look complete, not even to a client of
   connection.socket.resume();
   expect(await wasReset).toBe(true);
 });
+
+test.each(["application/jsonl", "text/event-stream"])(
+  "lines as %s that the storage breaks off are a warning that says why",
+  async (accept) => {
+    const { key } = await makeKey("broken");
+    const large = chatLines(3, () => "[[big 500000]]");
+    const batch = await submit(key, large);
+    await service.events.reached("batch.completed", { batch });
+    const { output_file_id } = await clientOf(service.url, key).batches.retrieve(batch);
+    await truncate(join(service.dataDir, "blobs", "files", output_file_id ?? ""), 1_000_000);
+    const headers = { authorization: `Bearer ${key}`, accept };
+    const answer = await fetch(`${service.url}/v1/batches/${batch}/output`, { headers });
+    await expect(answer.text()).rejects.toThrow();
+    await service.events.reached("download.broken", { batch });
+    expect(service.events.all.findLast(({ event }) => event === "download.broken")).toMatchObject({
+      level: "warn",
+      err: { message: expect.stringContaining("ends before byte") },
+    });
+  },
+);
 
 test("a client that reads nothing of its answer takes little memory, and loses its place after a silence", async () => {
   const { key } = await makeKey("idle");
