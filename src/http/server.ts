@@ -199,6 +199,7 @@ function requestListener(
     errorHandler: answerUnroutable,
   });
   const begin = (incoming: IncomingMessage, outgoing: ServerResponse) => {
+    if (isUnwanted(incoming, outgoing)) return;
     if (!turn.hasTime(() => begin(incoming, outgoing))) return;
     const fault = faultOfHead(incoming);
     if (fault === null) void answer(incoming, outgoing);
@@ -219,6 +220,10 @@ function requestListener(
     hasRoom,
   };
 }
+
+/** Whether the client of a request that changes nothing has left. It may do so a thousand times a second. */
+const isUnwanted = ({ method = "" }: IncomingMessage, { closed }: ServerResponse) =>
+  closed && ["GET", "HEAD"].includes(method);
 
 /**
  * Lets the request of a last answer come in before the connection closes. Node closes it with the answer, where the client asked

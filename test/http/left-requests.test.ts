@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { systemClock } from "../../src/clock.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { heldTable } from "../support/held-table.ts";
 import { sharePostgres } from "../support/postgres.ts";
@@ -15,6 +16,38 @@ const postgres = forAllTests(await sharePostgres("requests whose clients have le
 
 /** The most lists that have rows at a time (`src/http/list.ts`). */
 const READ_AT_ONCE = 16;
+
+const LIST = "GET /v1/batches HTTP/1.1\r\nHost: x\r\n\r\n";
+
+test("do not begin any more where others are begun before them", async () => {
+  let aheadMs = 0;
+  let stepMs = 0;
+  const elapsedMs = () => {
+    aheadMs += stepMs;
+    return systemClock.elapsedMs() + aheadMs;
+  };
+  const clock = { ...systemClock, elapsedMs };
+  await using service = await startTestService({ clock });
+  const connections = await Promise.all(
+    Array.from({ length: 40 }, () => RawConnection.open(service.url)),
+  );
+  for (const connection of connections) {
+    connection.send(LIST);
+    await connection.answer();
+  }
+  const begunBefore = service.events.count("request.completed");
+  // Now each turn of the event loop has the time to begin one or two requests.
+  stepMs = 4;
+  const noticed = connections.map(({ socket }) => once(socket, "close"));
+  for (const connection of connections) {
+    connection.send(LIST);
+    connection.socket.end();
+  }
+  await Promise.all(noticed);
+  expect((await fetch(`${service.url}/v1/batches`)).status).toBe(200);
+  const begun = service.events.count("request.completed") - begunBefore;
+  expect(begun).toBeLessThan(connections.length / 2);
+});
 
 describe.skipIf(postgres === null)("requests whose clients have left, on PostgreSQL", () => {
   test("are open until their work has ended, so a project has no more of them than of others", async () => {
@@ -54,7 +87,7 @@ describe.skipIf(postgres === null)("requests whose clients have left, on Postgre
     for (let n = 0; n < leftCount; n++) {
       using connection = await RawConnection.open(service.url);
       const noticed = once(connection.socket, "close");
-      connection.send("GET /v1/batches HTTP/1.1\r\nHost: x\r\n\r\n");
+      connection.send(LIST);
       connection.socket.end();
       await noticed;
     }
