@@ -66,9 +66,9 @@ const cannotKeep = (cause: Error): CommandFailure =>
   );
 
 /** Returns the SHA-256 of the input, in hexadecimal. */
-export async function digestOf({ path }: InputFile, signal?: AbortSignal): Promise<string> {
+export async function digestOf({ path }: InputFile, signal: AbortSignal): Promise<string> {
   const hash = createHash("sha256");
-  for await (const piece of fileContent(path, signal && { signal })) hash.update(piece);
+  for await (const piece of fileContent(path, { signal })) hash.update(piece);
   return hash.digest("hex");
 }
 

@@ -67,7 +67,7 @@ export async function runPipeline(
   }
   await using rows = await openInput(data, session.signal);
   if (rows.bytes === 0) throw new CommandFailure(`${nameFor(data)} is empty`);
-  const steps = keyedSteps(pipeline, await digestOf(rows));
+  const steps = keyedSteps(pipeline, await digestOf(rows, session.signal));
   const chain: Link[] = [];
   let refusal: APIError | null = null;
   for (const keyed of steps) {

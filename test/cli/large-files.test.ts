@@ -7,6 +7,7 @@ import { expect, test } from "vitest";
 import { runCommand } from "../support/command.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { listening } from "../support/listening.ts";
+import { openCount } from "../support/open-files.ts";
 import { BatchdProcess } from "../support/process.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
@@ -86,4 +87,20 @@ test("a run that is interrupted while it copies a long input ends at once, and k
   running.signal("SIGTERM");
   expect(await running.exited()).toMatchObject({ code: 130, stderr: "batchd: interrupted\n" });
   expect(readdirSync(blobs, { recursive: true })).toEqual([".tmp"]);
+});
+
+test("a pipeline that is interrupted while it reads long data ends at once", async () => {
+  const data = join(folder, "long-data.jsonl");
+  const steps = join(folder, "steps.yaml");
+  writeFileSync(steps, "name: a\nsteps: [{ name: b }]\n");
+  // It has no bytes on the disk, and takes hours to read.
+  writeFileSync(data, "");
+  truncateSync(data, 2 ** 40);
+  const env = { BATCHD_URL: "http://127.0.0.1:1" };
+  await using running = new BatchdProcess(["pipeline", "run", steps, data], env);
+  await expect
+    .poll(() => openCount("/long-data.jsonl", running.pid), { interval: 5, timeout: 60_000 })
+    .toBe(1);
+  running.signal("SIGINT");
+  expect(await running.exited()).toMatchObject({ code: 130, stderr: "batchd: interrupted\n" });
 });
