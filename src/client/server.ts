@@ -21,8 +21,8 @@ import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
 const MAX_RETRIES = 2;
 /** An answer may take long to begin: an upload is checked, and a long poll waits. */
 export const TIMEOUT_MS = 600_000;
-/** What only looks has an answer soon. Without one the connection may be a dead one, and the next try has another. */
-const LOOK_TIMEOUT_MS = 30_000;
+/** What {@link isShort} has an answer soon. Without one the connection may be a dead one, and the next try has another. */
+const SHORT_TIMEOUT_MS = 30_000;
 /** A refusal of batchd is shorter. */
 const MESSAGE_MAX_CHARACTERS = 2_000;
 
@@ -236,11 +236,19 @@ const repeats = (url: string) =>
 
 interface RequestLimits {
   readonly method: string;
+  readonly path: string;
   /** Whether the content of a file is asked for. A server may fetch all of it from another one before it begins to answer. */
   readonly __binaryResponse?: boolean | undefined;
   signal?: AbortSignal | null | undefined;
   timeout?: number;
 }
+
+/** A change of a batch that is there: its budget, or one of these calls. */
+const CHANGE = /^\/batches\/[^/]+(?:\/(?:cancel|pause|resume))?$/;
+
+/** Returns whether a request only looks, or changes or deletes one object. Each may be sent twice. */
+const isShort = ({ method, path, __binaryResponse: isContent }: RequestLimits) =>
+  method === "get" ? isContent !== true : method === "delete" || CHANGE.test(path);
 
 class InterruptibleClient extends OpenAI {
   readonly #signal: AbortSignal;
@@ -261,8 +269,7 @@ class InterruptibleClient extends OpenAI {
   /** The SDK calls this before each request. */
   protected override async prepareOptions(options: RequestLimits) {
     options.signal ??= this.#signal;
-    const isLook = options.method === "get" && options.__binaryResponse !== true;
-    if (isLook) options.timeout ??= LOOK_TIMEOUT_MS;
+    if (isShort(options)) options.timeout ??= SHORT_TIMEOUT_MS;
   }
 
   /** A request that is sent on becomes a GET, and loses its key at another origin. A bucket may have the content of a file. */

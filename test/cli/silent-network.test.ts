@@ -2,9 +2,9 @@
 import { once } from "node:events";
 import { createServer, type Server as HttpServer, type ServerResponse } from "node:http";
 import { afterEach, expect, test, vi } from "vitest";
-import { listBatches, showBatch } from "../../src/client/batches.ts";
+import { changeBatch, deleteBatch, listBatches, showBatch } from "../../src/client/batches.ts";
 import { deliver, listDeliveries } from "../../src/client/deliveries.ts";
-import { listFiles, showFile } from "../../src/client/files.ts";
+import { deleteFile, listFiles, showFile } from "../../src/client/files.ts";
 import { Server } from "../../src/client/server.ts";
 import type { Session } from "../../src/client/session.ts";
 import { watch } from "../../src/client/wait.ts";
@@ -67,7 +67,15 @@ test.each([
   ["deliveries", (session: Session) => listDeliveries("batch_1", {}, session)],
   ["files list", (session: Session) => listFiles({ limit: 20 }, session)],
   ["files show", (session: Session) => showFile("file-1", {}, session)],
-])("%s gives up after three looks of 30 s without an answer, and says so", async (_, look) => {
+  ["cancel", (session: Session) => changeBatch("batch_1", { change: "cancel" }, session)],
+  ["pause", (session: Session) => changeBatch("batch_1", { change: "pause" }, session)],
+  [
+    "resume --budget",
+    (session: Session) => changeBatch("batch_1", { change: "resume", budget: "1" }, session),
+  ],
+  ["delete", (session: Session) => deleteBatch("batch_1", { yes: true }, session)],
+  ["files delete", (session: Session) => deleteFile("file-1", { yes: true }, session)],
+])("%s gives up after three tries of 30 s without an answer, and says so", async (_, look) => {
   const { signal } = new AbortController();
   const server = createServer(() => server.emit("silent"));
   const client = await clientOf(server, signal);
