@@ -214,7 +214,7 @@ batchd reads one YAML file, named by \`--config\` or \`BATCHD_CONFIG\`. Every ke
 *required*. [\`examples/batchd.yaml\`](../examples/batchd.yaml) is a file to start from.
 
 - Flags beat environment variables, which beat the file. \`\${NAME}\` in any text of the file is taken from the
-  environment.
+  environment. \`$NAME\` alone and \`\${NAME:-default}\` are refused: they would become values as they stand.
 - A key that batchd does not know, a value that is not allowed or a variable that is not set refuses to start. All
   problems are reported together.
 - A path that is not absolute begins at the folder in which the command is started, wherever the file is.

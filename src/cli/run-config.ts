@@ -6,6 +6,7 @@ import { basename, dirname, join, resolve } from "node:path";
 import { CommandFailure } from "../client/failure.ts";
 import { findUpstreamKey } from "../config/client.ts";
 import { checkConfig } from "../config/config.ts";
+import { renamed } from "../config/problems.ts";
 import type { Config } from "../config/schema.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
 import type { ResultFormat } from "../contract/results.ts";
@@ -77,8 +78,16 @@ export function configFor(flags: RunFlags, dataDir: string): Config {
   };
   const checked = checkConfig(path, values);
   if (checked.ok) return checked.config;
-  throw new CommandFailure(checked.problems.join("; "));
+  const problems = upstream === undefined ? checked.problems : ofFlags(checked.problems, upstream);
+  throw new CommandFailure(problems.join("; "));
 }
+
+const ofFlags = (problems: readonly string[], upstream: string) =>
+  renamed(problems, {
+    "upstreams[0].base_url": "--upstream",
+    "upstreams[0].api_key": findUpstreamKey(upstream).keyVariable,
+    "upstreams[0].max_concurrency": "--concurrency",
+  });
 
 function upstreamOf(url: string, { concurrency }: RunFlags) {
   const { apiKey } = findUpstreamKey(url);

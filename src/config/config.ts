@@ -12,7 +12,7 @@ import { certificateProblems } from "./certificates.ts";
 import { type Environment, readConfigFile } from "./file.ts";
 import { locationProblems, programProblems } from "./locations.ts";
 import { type Overrides, overridesFrom } from "./overrides.ts";
-import { describeIssue } from "./problems.ts";
+import { describeIssue, renamed } from "./problems.ts";
 import { type Config, ConfigFile, type KeyConfig } from "./schema.ts";
 import { secretsIn } from "./secrets.ts";
 import { storageProblems } from "./storage.ts";
@@ -59,17 +59,26 @@ export const checkConfig = (
   path: string | undefined,
   values: Readonly<Record<string, unknown>>,
 ): ConfigResult =>
-  load(path, process.env, (file) => (isJsonObject(file) ? { ...file, ...values } : file));
+  load(path, process.env, (file) => ({
+    values: isJsonObject(file) ? { ...file, ...values } : file,
+  }));
+
+interface Changed {
+  readonly values: unknown;
+  /** The paths of values that are from no file, with what their user calls them. */
+  readonly names?: Readonly<Record<string, string>>;
+}
 
 function load(
   path: string | undefined,
   env: Environment,
-  change: (file: unknown, problems: string[]) => unknown,
+  change: (file: unknown, problems: string[]) => Changed,
 ): ConfigResult {
   const problems: string[] = [];
   const file = path === undefined ? {} : readConfigFile(path, env, problems);
-  const parsed = parseConfig(change(file, problems));
-  if (!parsed.ok) return { ok: false, problems: [...problems, ...parsed.problems] };
+  const { values, names = {} } = change(file, problems);
+  const parsed = parseConfig(values);
+  if (!parsed.ok) return { ok: false, problems: [...problems, ...renamed(parsed.problems, names)] };
   problems.push(...certificateProblems(parsed.config));
   problems.push(...programProblems(parsed.config, (program) => isInPath(program, env)));
   if (problems.length > 0) return { ok: false, problems };
@@ -133,8 +142,8 @@ export function parseConfig(values: unknown): ConfigResult {
   return problems.length > 0 ? { ok: false, problems } : { ok: true, config: parsed.data };
 }
 
-function merge(file: unknown, overrides: Overrides, problems: string[]): unknown {
-  if (!isJsonObject(file)) return file;
+function merge(file: unknown, overrides: Overrides, problems: string[]): Changed {
+  if (!isJsonObject(file)) return { values: file };
   const merged: Record<string, unknown> = { ...file };
   const { host, port, dataDir, databaseUrl, upstream, tracingEndpoint, tracingProtocol } =
     overrides;
@@ -157,8 +166,9 @@ function merge(file: unknown, overrides: Overrides, problems: string[]): unknown
       ...configured,
       { name: SHORTHAND_UPSTREAM_NAME, base_url: upstream, models: ["*"] },
     ];
+    return { values: merged, names: { [`upstreams[${configured.length}].base_url`]: "upstream" } };
   }
-  return merged;
+  return { values: merged };
 }
 
 function portNumber(text: string, problems: string[]): number {

@@ -1,5 +1,6 @@
 /**
- * Reads the configuration file into plain values, and replaces `${NAME}` by the environment.
+ * Reads the configuration file into plain values, and replaces `${NAME}` by the environment. What looks like a variable and
+ * is none must never become a value: it would be a secret that the file shows.
  *
  * The path may name anything: a program by mistake, a folder, YAML that refers to itself. The operator gets one
  * sentence for each. No file may take more memory than {@link MAX_BYTES} allows.
@@ -100,10 +101,24 @@ function expandText(
   { env, problems }: Expansion,
   path: readonly PropertyKey[],
 ): string {
-  return text.replaceAll(/\$\{(\w+)\}/g, (whole, variable: string) => {
+  // A secret may look like one, and is not repeated.
+  if (BARE.test(text)) {
+    problems.push(`${pathText(path)}: a variable is written \${NAME}, and not $NAME`);
+  }
+  return text.replaceAll(VARIABLE, (whole, variable: string | undefined) => {
+    if (variable === undefined) {
+      problems.push(
+        `${pathText(path)}: after "\${" stands the name of a variable alone, as in \${NAME}: there are no defaults`,
+      );
+      return whole;
+    }
     const found = env[variable];
     if (found !== undefined) return found;
     problems.push(`${pathText(path)}: the environment variable ${variable} is not set`);
     return whole;
   });
 }
+
+const VARIABLE = /\$\{(?:(\w+)\})?/g;
+/** A whole text as a shell takes it for a variable. As a key of clients it would be one that the file shows to everyone. */
+const BARE = /^\$[A-Z_][A-Z0-9_]*$/;

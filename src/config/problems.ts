@@ -14,14 +14,33 @@ export const pathText = (path: readonly PropertyKey[]): string =>
     "",
   ) || "config";
 
+/** Names a flag or a variable in the place of the path that its value has here, which its user has not written. */
+export const renamed = (
+  problems: readonly string[],
+  names: Readonly<Record<string, string>>,
+): string[] =>
+  problems.map((problem) => {
+    const [path = ""] = problem.split(": ", 1);
+    const name = names[path];
+    return name === undefined ? problem : name + problem.slice(path.length);
+  });
+
 /** Returns a fault of YAML and its place without the lines of the file that follow, which may hold secrets. */
 export function yamlFault(message: string): string {
   const head = (message.split("\n")[0] ?? "").replace(/:$/, "");
-  return STAR.test(head) ? `${head} (a text that begins with * needs quotes, as in "*")` : head;
+  if (STAR.test(head)) return `${head} (a text that begins with * needs quotes, as in "*")`;
+  if (!isAtVariable(message)) return head;
+  return `${head} (within { } and [ ] a variable needs quotes, as in "\${NAME}")`;
 }
 
 /** Matches what YAML says of a star without quotes, such as `models: [*]`. */
 const STAR = /^(?:Alias cannot|Unresolved alias)/;
+
+/** Whether the fault is the brace of a variable without quotes. The last two lines are the one of the file, and a pointer below it. */
+function isAtVariable(message: string): boolean {
+  const [line = "", pointer = ""] = message.trimEnd().split("\n").slice(-2);
+  return line[pointer.indexOf("^") - 1] === "$";
+}
 
 export function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType): string[] {
   if (issue.code === "unrecognized_keys") {

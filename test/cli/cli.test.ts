@@ -75,6 +75,32 @@ describe("batchd serve", () => {
     }
   });
 
+  test("takes no text for a secret that a shell would take for a variable", async () => {
+    const config = join(dir, "shell-variables.yaml");
+    await writeFile(
+      config,
+      `auth: { keys: [{ name: ci, key: $CI_KEY }, { name: ops, key: "\${OPS_KEY:-none}" }, { name: b, key: $ecret }] }\n`,
+    );
+
+    expect(await runCommand(["check", "--config", config])).toMatchObject({
+      code: 1,
+      stdout: "",
+      stderr: `batchd: the configuration has 2 problems:
+  - auth.keys[0].key: a variable is written \${NAME}, and not $NAME
+  - auth.keys[1].key: after "\${" stands the name of a variable alone, as in \${NAME}: there are no defaults
+`,
+    });
+  });
+
+  test("names the flag whose address is none, and no entry of a list that is nowhere written", async () => {
+    expect(await runCommand(["serve", "--upstream", "localhost:8000"])).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(
+        /^batchd: the configuration has a problem: upstream: expected an http:.* address, such as .*\n$/,
+      ) as string,
+    });
+  });
+
   test("warns that everybody has access when it listens beyond this machine, until a key is made", async () => {
     const folder = ["--data-dir", join(dir, "open")];
     const warning = "every client that can reach 0.0.0.0 can read and run everything";

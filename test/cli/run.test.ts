@@ -220,7 +220,7 @@ test("faults of the input end it with 4 and their lines; a missing upstream is n
   const without = await runCommand(["run", input, "-o", output]);
   expect(without).toMatchObject({ code: 1, stdout: "" });
   const wrong = await runCommand([...argsOf(input, output).slice(0, -1), "h:80"]);
-  expect(wrong.stderr).toMatch(/base_url: expected an http.* address, such as http:\/\/localhost/);
+  expect(wrong.stderr).toMatch(/^batchd: --upstream: expected an http.* address, such as/);
   expect(without.stderr).toMatch(/^batchd: no model server is named: --upstream http:.*\n$/);
   const config = join(folder, "batchd.yaml");
   writeFileSync(config, "upstreams: []");

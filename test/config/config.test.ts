@@ -220,7 +220,7 @@ describe("the shorthand for one upstream", () => {
 
   test("is refused when it is no address", () => {
     expect(problemsOf("", {}, { upstream: "gpu:8000" })).toEqual([
-      "upstreams[0].base_url: expected an http:// or https:// address, such as http://localhost:8000/v1",
+      "upstream: expected an http:// or https:// address, such as http://localhost:8000/v1",
     ]);
   });
 });

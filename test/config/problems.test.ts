@@ -131,6 +131,21 @@ test.each([
   ]);
 });
 
+const NEEDS_QUOTES = `a variable needs quotes, as in "\${NAME}")`;
+
+test.each([`auth: { keys: [{ name: ci, key: ${A} }] }`, `server: { allowed_hosts: [${A}] }`])(
+  "a variable without quotes in braces is told to need them: %s",
+  (yaml) => {
+    expect(problemsOf(yaml)).toContainEqual(expect.stringContaining(NEEDS_QUOTES));
+  },
+);
+
+test("a missing comma is no variable without quotes", () => {
+  const problems = problemsOf(`auth: { keys: [{ name: a, key: "${A}" } { name: b, key: b }] }`);
+  expect(problems).toContainEqual(expect.stringContaining("Unexpected flow-map-start"));
+  expect(problems.join()).not.toContain(NEEDS_QUOTES);
+});
+
 test("values that never were in a file are held to the same rules", () => {
   expect(parseConfig({ server: { port: 0 } })).toMatchObject({ ok: true });
   expect(parseConfig({ server: { prot: 0 } })).toEqual({
