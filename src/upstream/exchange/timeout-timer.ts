@@ -4,6 +4,9 @@
  * Thousands run at once, so each has one timer only. The timer is set for the earliest instant at which any bound can
  * have passed. When it rings, it looks up the bound that counts by then, and is set again if there is time left. An
  * attempt that moves on therefore only notes the time.
+ *
+ * A process that stood still, such as a paused container, rings all its timers before it reads what has come meanwhile. An
+ * answer may be among that. So a timer that rings late gives the attempt as much time more as it was late.
  */
 import type { Cancel, Clock } from "../../clock.ts";
 
@@ -26,6 +29,10 @@ export interface Impatient {
 
 /** A timer may ring a little before its time. */
 const EARLY_MS = 1;
+/** A timer that is later than this has waited for a process that stood still. */
+const LATE_MS = 100;
+/** The most time that an attempt gets then. What has come is read at once, and an answer that was cut off may need some more. */
+const MAX_MORE_MS = 10_000;
 
 export class TimeoutTimer {
   readonly #timeouts: Timeouts;
@@ -34,6 +41,8 @@ export class TimeoutTimer {
   readonly #startedAtMs: number;
   #awaited: Awaited = "connection";
   #sinceMs: number;
+  /** Whether it rang late once, and has given more time. */
+  #wasLate = false;
   readonly #ring = (): void => this.#check();
   #cancel: Cancel;
 
@@ -65,12 +74,15 @@ export class TimeoutTimer {
     const stageEndsAtMs = this.#sinceMs + boundOf(this.#awaited, this.#timeouts);
     const endsAtMs = this.#startedAtMs + this.#timeouts.totalMs;
     const leftMs = Math.min(stageEndsAtMs, endsAtMs) - nowMs;
-    if (leftMs <= EARLY_MS) {
+    if (leftMs < -LATE_MS && !this.#wasLate) {
+      this.#wasLate = true;
+      this.#cancel = this.#clock.after(Math.min(-leftMs, MAX_MORE_MS), this.#ring);
+    } else if (leftMs <= EARLY_MS) {
       this.#owner.expire(stageEndsAtMs <= endsAtMs ? this.#awaited : "answer");
-      return;
+    } else {
+      const waitMs = Math.min(leftMs, shortestLater(this.#awaited, this.#timeouts));
+      this.#cancel = this.#clock.after(waitMs, this.#ring);
     }
-    const waitMs = Math.min(leftMs, shortestLater(this.#awaited, this.#timeouts));
-    this.#cancel = this.#clock.after(waitMs, this.#ring);
   }
 }
 

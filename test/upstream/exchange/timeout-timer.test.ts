@@ -5,6 +5,7 @@ import {
   type Timeouts,
   TimeoutTimer,
 } from "../../../src/upstream/exchange/timeout-timer.ts";
+import { FakeClock } from "../../support/fake-clock.ts";
 
 beforeEach(() => {
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] });
@@ -86,6 +87,53 @@ test("is silent once it was stopped, and keeps no timer", () => {
   expect(vi.getTimerCount()).toBe(0);
   pass(20_000);
   expect(rung).toEqual([]);
+});
+
+/** The clock rings late: a step of it is a time in which the process stands still. */
+function startOnLateClock(timeouts: Timeouts) {
+  const clock = new FakeClock();
+  const rung: (Awaited | "answer")[] = [];
+  const expire = (waitedFor: Awaited | "answer") => rung.push(waitedFor);
+  const timer = new TimeoutTimer(timeouts, clock, { expire });
+  const standStill = async (ms: number) => {
+    clock.advance(ms);
+    await Promise.resolve();
+  };
+  return { timer, rung, standStill };
+}
+
+const ONLY_TOTAL = { connectMs: NO_BOUND, firstByteMs: NO_BOUND, idleMs: NO_BOUND };
+
+test("gives the time by which it rings late once more, and up to ten seconds", async () => {
+  for (const [lateMs, moreMs] of [
+    [300, 300],
+    [4_000, 4_000],
+    [3_600_000, 10_000],
+  ] as const) {
+    const { rung, standStill } = startOnLateClock({ ...ONLY_TOTAL, totalMs: 5_000 });
+    await standStill(5_000 + lateMs);
+    await standStill(moreMs - 1);
+    expect(rung).toEqual([]);
+    await standStill(3_000);
+    expect(rung).toEqual(["answer"]);
+  }
+});
+
+test("lets an answer that came while the process stood still go on", async () => {
+  const { timer, rung, standStill } = startOnLateClock({
+    ...ONLY_TOTAL,
+    firstByteMs: 200,
+    idleMs: 500,
+    totalMs: 60_000,
+  });
+  timer.await("first_byte");
+  await standStill(1_000);
+  timer.await("more");
+  await standStill(499);
+  expect(rung).toEqual([]);
+  timer.await("more");
+  await standStill(501);
+  expect(rung).toEqual(["more"]);
 });
 
 test("has one timer, however often it is told of something new", () => {
