@@ -91,6 +91,38 @@ describe("a thousand connections hold up nothing that at the same moment send", 
   });
 });
 
+test(
+  "hundreds of bodies of many values hold up nothing whose last bytes come at the same moment",
+  AGAIN,
+  async () => {
+    await using watched = await startWatched(await mkdtemp(join(folder, "data-")), []);
+    const body = JSON.stringify(
+      Object.fromEntries(Array.from({ length: 11_000 }, (_, n) => [`k${n}`, 1])),
+    );
+    const head = `POST /v1/batches HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n`;
+    const connections: RawConnection[] = [];
+    for (let i = 0; i < 200; i++) {
+      const connection = await RawConnection.open(watched.url);
+      connections.push(connection);
+      connection.send(`${head}Expect: 100-continue\r\n\r\n`);
+      // The server asks for the body, so it has begun with the request.
+      expect((await connection.answer()).status).toBe(100);
+      await write(connection.socket, body.slice(0, -1));
+    }
+    // It has read them once it has answered.
+    expect((await fetch(`${watched.url}/health`)).status).toBe(200);
+    const longestTurnMs = await watched.watch();
+    watched.server.signal("SIGSTOP");
+    for (const connection of connections) connection.send(body.slice(-1));
+    watched.server.signal("SIGCONT");
+    for (const connection of connections) {
+      using _connection = connection;
+      expect((await connection.answer()).status).toBe(400);
+    }
+    expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+  },
+);
+
 /** Other systems let fewer connections wait, whatever a server asks for. */
 const isLinux = process.platform === "linux";
 test.skipIf(!isLinux)(

@@ -22,6 +22,7 @@ import type { Clock } from "../clock.ts";
 import { DOWNLOADABLE_PURPOSES } from "../contract/file.ts";
 import { PublicError } from "../errors.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
+import { timeForMore } from "../resources/time-slice.ts";
 import type { FileQuery } from "../store/files.ts";
 import type { ReceiptFor } from "../store/idempotency.ts";
 import type { Page } from "../store/page.ts";
@@ -87,6 +88,8 @@ export class Files {
     return this.store(project, incoming, {
       maxBytes: maxBytesAtOnce(),
       publish: async (file) => {
+        // The disk may be done with hundreds of files in the same moment, and each commit holds up the event loop.
+        await timeForMore();
         // An upload may take longer than the deletion of its project goes on.
         projects.assertTakesData(project, startedAtMs);
         const { quotas } = this.#deps.rulesOf(project);

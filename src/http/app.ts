@@ -136,12 +136,15 @@ const BEGINNING_MS = 6;
 
 /** Lets projects take turns at the time in which requests begin, so that none waits for hundreds of another one. */
 function beginInTurns({ clock }: Pick<AppDeps, "clock">): MiddlewareHandler<AppEnv> {
-  const turn = new TurnBudget(clock, BEGINNING_MS);
+  const budget = new TurnBudget(clock, BEGINNING_MS);
+  const turn = () =>
+    new Promise<void>((goOn) => {
+      if (budget.hasTime(goOn)) goOn();
+    });
   return (c, next) =>
     workFor(c.get("project"), async () => {
-      await new Promise<void>((begin) => {
-        if (turn.hasTime(begin)) begin();
-      });
+      c.set("turn", turn);
+      await turn();
       await next();
     });
 }

@@ -32,6 +32,8 @@ export interface AppEnv {
     objectId?: string | undefined;
     /** What the request has done to a file beside another object, for the audit log. */
     fileChange?: FileChange | undefined;
+    /** Resolves once the request may begin, or go on after a wait, within the time of a turn of the event loop. */
+    turn: () => Promise<void>;
     /** The budget for the memory of bodies. */
     memory: MemoryBudget;
     /** The id of the upstream's answer, as the upstream's own log has it. */

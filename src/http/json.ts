@@ -79,11 +79,13 @@ const tooManyValues = (param: string) =>
   );
 
 /**
- * Reads the body, and refuses it when the key was revoked before its last byte came. A client may take half a minute for that, and
- * a body that it holds back until then could make another key.
+ * Reads the body, and waits for a turn: the last bytes of hundreds of bodies may come in the same moment, and each takes up to
+ * 20 ms to parse. The body is refused when the key was revoked before that. A client may hold it back for half a minute, and it
+ * could make another key.
  */
 export async function readBodyInto(room: Room, c: AppContext, maxBytes: number): Promise<Buffer> {
   const body = await readBody(c.env.incoming, { maxBytes, room, clock: c.get("clock") });
+  await c.get("turn")();
   assertStillGood(c);
   return body;
 }

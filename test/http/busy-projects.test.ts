@@ -2,6 +2,7 @@
 import { expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { submitLines } from "../support/batches.ts";
+import { blobsAround, GatedBlobs } from "../support/gated-blobs.ts";
 import { clientOf } from "../support/projects.ts";
 import { RawConnection } from "../support/raw-http.ts";
 import { chatLines, startTestService } from "../support/service.ts";
@@ -61,6 +62,52 @@ test("a client that connects waits for few of the lists that hundreds of clients
   expect(answerCount - before).toBeLessThan(BUSY);
   isOver = true;
   await Promise.all([...asking, ...opening]);
+});
+
+/** Blobs whose puts are done, and end once a test lets them. */
+class LateBlobs extends GatedBlobs {
+  readonly #ends: (() => void)[] = [];
+
+  get doneCount(): number {
+    return this.#ends.length;
+  }
+
+  override async put(...[key, source]: Parameters<GatedBlobs["put"]>) {
+    const result = await super.put(key, source);
+    await new Promise<void>((resolve) => this.#ends.push(resolve));
+    return result;
+  }
+
+  endAll(): void {
+    for (const end of this.#ends.splice(0)) end();
+  }
+}
+
+test("a request waits for few of the hundreds of uploads of another project that the disk ends at the same moment", async () => {
+  const keys = ["busy", "other"].map((name) => ({ name, key: name, project: name }));
+  const late = blobsAround(LateBlobs);
+  await using service = await startTestService({
+    config: { auth: { keys } },
+    openStorage: late.open,
+  });
+  using connection = await RawConnection.open(service.url);
+  let storedCount = 0;
+  const upload = async () => {
+    const body = new FormData();
+    body.set("purpose", "batch");
+    body.set("file", new Blob(["{}\n"]), "in.jsonl");
+    const headers = { authorization: "Bearer busy" };
+    const answer = await fetch(`${service.url}/v1/files`, { method: "POST", body, headers });
+    expect(answer.status).toBe(200);
+    storedCount++;
+  };
+  const uploads = Array.from({ length: BUSY }, () => upload());
+  await expect.poll(() => late.blobs().doneCount).toBe(BUSY);
+  connection.send("GET /v1/files HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer other\r\n\r\n");
+  late.blobs().endAll();
+  expect((await connection.answer()).status).toBe(200);
+  expect(storedCount).toBeLessThan(BUSY / 2);
+  await Promise.all(uploads);
 });
 
 test("a batch has its place behind those of its own project, and does not tell how many another one has", async () => {
