@@ -88,8 +88,6 @@ export class Files {
     return this.store(project, incoming, {
       maxBytes: maxBytesAtOnce(),
       publish: async (file) => {
-        // The disk may be done with hundreds of files in the same moment, and each commit holds up the event loop.
-        await timeForMore();
         // An upload may take longer than the deletion of its project goes on.
         projects.assertTakesData(project, startedAtMs);
         const { quotas } = this.#deps.rulesOf(project);
@@ -148,6 +146,8 @@ export class Files {
       if (parts === undefined || opened.isUnpacked) await blobs.put(blobKey, counted);
       else await blobs.join(blobKey, parts, counted);
       const stored = { id, blobKey, ...(await this.#received(project, opened, check)) };
+      // The disk may be done with hundreds of files in the same moment, and each commit holds up the event loop.
+      await timeForMore();
       await publish(stored);
       return stored;
     });

@@ -22,6 +22,7 @@ import type { FilePurpose } from "../contract/file.ts";
 import { UPLOAD_LIFETIME_MS } from "../contract/upload.ts";
 import { clientGone, integerTooLarge, PublicError } from "../errors.ts";
 import { OneByOne } from "../one-by-one.ts";
+import { timeForMore } from "../resources/time-slice.ts";
 import type { Receipt, ReceiptFor } from "../store/idempotency.ts";
 import type { Upload, UploadPart } from "../store/uploads.ts";
 import type { Origin } from "../telemetry/tracing.ts";
@@ -118,6 +119,7 @@ export class Uploads {
       const { bytes } = await blobs.put(blobKey, countedIn(room, content, counting));
       const stored: UploadPart = { id, uploadId, bytes, blobKey, createdAtMs: clock.nowMs() };
       const { quotas } = this.#deps.rulesOf(project);
+      await timeForMore();
       const outcome = await withinQuotas(project, () =>
         store.insertPartIfPending(stored, { project, quotas }),
       );

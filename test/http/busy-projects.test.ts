@@ -83,32 +83,48 @@ class LateBlobs extends GatedBlobs {
   }
 }
 
-test("a request waits for few of the hundreds of uploads of another project that the disk ends at the same moment", async () => {
-  const keys = ["busy", "other"].map((name) => ({ name, key: name, project: name }));
-  const late = blobsAround(LateBlobs);
-  await using service = await startTestService({
-    config: { auth: { keys } },
-    openStorage: late.open,
-  });
-  using connection = await RawConnection.open(service.url);
-  let storedCount = 0;
-  const upload = async () => {
-    const body = new FormData();
-    body.set("purpose", "batch");
-    body.set("file", new Blob(["{}\n"]), "in.jsonl");
-    const headers = { authorization: "Bearer busy" };
-    const answer = await fetch(`${service.url}/v1/files`, { method: "POST", body, headers });
-    expect(answer.status).toBe(200);
-    storedCount++;
-  };
-  const uploads = Array.from({ length: BUSY }, () => upload());
-  await expect.poll(() => late.blobs().doneCount).toBe(BUSY);
-  connection.send("GET /v1/files HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer other\r\n\r\n");
-  late.blobs().endAll();
-  expect((await connection.answer()).status).toBe(200);
-  expect(storedCount).toBeLessThan(BUSY / 2);
-  await Promise.all(uploads);
-});
+const asBusy = { authorization: "Bearer busy" };
+
+/** Makes what sends one file, or one part of an upload. */
+const SENDERS = {
+  files: async () => ({ path: "files", field: "file" }),
+  "parts of an upload": async (url: string) => {
+    const asked = { filename: "a", purpose: "batch", bytes: 3 * BUSY, mime_type: "text/jsonl" };
+    const request = { method: "POST", body: JSON.stringify(asked), headers: asBusy };
+    const { id } = (await (await fetch(`${url}/v1/uploads`, request)).json()) as { id: string };
+    return { path: `uploads/${id}/parts`, field: "data" };
+  },
+};
+
+test.each(Object.entries(SENDERS))(
+  "a request waits for few of the hundreds of %s of another project that the disk ends at the same moment",
+  async (_, senderAt) => {
+    const keys = ["busy", "other"].map((name) => ({ name, key: name, project: name }));
+    const late = blobsAround(LateBlobs);
+    await using service = await startTestService({
+      config: { auth: { keys } },
+      openStorage: late.open,
+    });
+    const { path, field } = await senderAt(service.url);
+    using connection = await RawConnection.open(service.url);
+    let storedCount = 0;
+    const send = async () => {
+      const body = new FormData();
+      if (field === "file") body.set("purpose", "batch");
+      body.set(field, new Blob(["{}\n"]), "in.jsonl");
+      const request = { method: "POST", body, headers: asBusy };
+      expect((await fetch(`${service.url}/v1/${path}`, request)).status).toBe(200);
+      storedCount++;
+    };
+    const sending = Array.from({ length: BUSY }, send);
+    await expect.poll(() => late.blobs().doneCount).toBe(BUSY);
+    connection.send("GET /v1/files HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer other\r\n\r\n");
+    late.blobs().endAll();
+    expect((await connection.answer()).status).toBe(200);
+    expect(storedCount).toBeLessThan(BUSY / 2);
+    await Promise.all(sending);
+  },
+);
 
 test("a batch has its place behind those of its own project, and does not tell how many another one has", async () => {
   await using upstream = await startUpstream();
