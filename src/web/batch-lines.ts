@@ -19,6 +19,7 @@ export const linesPart = ({ id }: BatchObject): Part => ({
 <label>custom_id <input name="custom_id" autocomplete="off" spellcheck="false" placeholder="exact"></label>
 <span class="buttons"><button>Find</button></span>
 </form></div>
+<noscript><p class="dim">Without JavaScript the lines are not shown. They are in the files of answers and errors at the top.</p></noscript>
 <div id="lines-table" hidden class="scroll" tabindex="0" role="region" aria-label="Lines of the batch"><table>
 <thead><tr><th scope="col" class="number">Line</th><th scope="col">custom_id</th><th scope="col" class="middle">Question</th><th scope="col">Answer</th><th scope="col"><span class="unseen">All of it</span></th></tr></thead>
 <tbody id="lines-rows"></tbody>

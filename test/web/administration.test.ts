@@ -197,6 +197,17 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     expect(await page.getByLabel("Name").inputValue()).toBe(key?.slice(0, 64));
   });
 
+  test("the series of a chart keep colours of their own where the system chooses all others", async () => {
+    const page = await signedIn(OPERATOR, "/upstreams");
+    await page.emulateMedia({ forcedColors: "active" });
+    await page.reload();
+    const markers = page.locator(".chart .u-marker");
+    await markers.nth(1).waitFor();
+    const colours = await page.evaluate<string[]>(MARKER_COLOURS);
+    expect(colours).toHaveLength(2);
+    expect(colours[0]).not.toBe(colours[1]);
+  });
+
   test("a person who signs out is at the sign-in page, on every page", async () => {
     const page = await signedIn(OPERATOR, "/files");
     await page.getByRole("button", { name: "Sign out" }).click();
@@ -322,3 +333,7 @@ describe.skipIf(!hasChromium())("in a browser", () => {
     expect(await page.getByLabel("Metadata").inputValue()).toBe("team=search");
   });
 });
+
+const MARKER_COLOURS = `[...document.querySelectorAll(".chart .u-marker")].slice(0, 2).map(
+  (marker) => getComputedStyle(marker).borderColor,
+)`;

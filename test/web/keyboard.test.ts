@@ -224,4 +224,26 @@ describe.skipIf(!hasChromium())("with the keyboard", () => {
     await page.getByText("Cancel: done.").waitFor();
     await expect.poll(() => focused(page)).toBe("Actions");
   });
+
+  test.each([1280, 640, 320])(
+    "what gets the focus is not hidden by the bar, %i pixels wide",
+    async (width) => {
+      for (let n = 0; n < 4; n++) await visit.held(1);
+      const page = await visit.openPage("/", { viewport: { width, height: 300 } });
+      const links = page.locator("tbody a");
+      await links.nth(3).waitFor();
+      await links.last().focus();
+      const tops: number[] = [];
+      const top = () => page.evaluate<number>(FREE_TOP);
+      for (const key of ["Shift+Tab", "Shift+Tab", "Shift+Tab", "Tab"]) {
+        await page.keyboard.press(key);
+        tops.push(await top());
+      }
+      expect(Math.min(...tops)).toBeGreaterThanOrEqual(0);
+    },
+  );
 });
+
+/** The pixels between the bar and what has the focus. */
+const FREE_TOP = `document.activeElement.getBoundingClientRect().top -
+  document.querySelector(".bar").getBoundingClientRect().bottom`;

@@ -280,7 +280,8 @@ describe.skipIf(!hasChromium())("an open page", () => {
     const page = await (await browser.newContext({ javaScriptEnabled: false })).newPage();
     await page.goto(url);
     await page.locator("noscript .notice").waitFor();
-    await page.locator(`a[href$="${id}"]`).first().waitFor();
+    await page.locator(`a[href$="${id}"]`).first().click();
+    await page.locator("#lines noscript p").waitFor();
   });
 
   test.each([-HOUR_MS, HOUR_MS])(

@@ -246,6 +246,7 @@ const compact = (value) => COMPACT.format(value);
 function probed(text) {
   const probe = document.createElement("span");
   probe.style.color = text;
+  probe.style.setProperty("forced-color-adjust", "none");
   document.body.append(probe);
   const { color } = getComputedStyle(probe);
   probe.remove();
