@@ -108,6 +108,15 @@ function canRunAgain({ batch, otherRuns }: Retried): boolean {
   return hasEnded(batch) && total !== completed && isOpen;
 }
 
+/** The API lists no more of the batches that run lines of another one. */
+const LISTED_RUNS = 20;
+
+/** Asks where an older batch than those listed may run the same lines: they would be paid for twice. */
+const ASK_ABOUT_OLDER = {
+  title: "Run failed lines again?",
+  detail: `The ${LISTED_RUNS} newest batches made of this one leave its failed lines as they are. An older one may run them already.`,
+};
+
 /**
  * Runs the lines without an answer again, in a batch whose results have all lines. It has what its owner has set for the
  * old one: without the metadata it would have no name, and without the budget it might cost any amount.
@@ -127,6 +136,7 @@ function rerunAction(retried: Retried): Action | null {
     next: "made",
     body: { endpoint, completion_window, metadata, x_batchd },
     tone: "primary",
+    ...(otherRuns.length === LISTED_RUNS && { ask: ASK_ABOUT_OLDER }),
     rerunOf: { batch: batch.id, otherRuns },
     describedBy: RERUN_NOTE,
   };

@@ -175,6 +175,26 @@ describe.skipIf(!hasChromium())("a new batch", () => {
     });
   });
 
+  test("that runs failed lines again is asked about where a batch that is not listed may run them", async () => {
+    const { service } = visit;
+    const source = await service.submit([
+      chatLine("good", "Hi"),
+      chatLine("bad", "[[status 400]]"),
+    ]);
+    await service.ended(source.id);
+    await derive(service, { batch: source.id, lines: "failed", merge: true });
+    const template = chatTemplate("Is {{output.model}} right?");
+    for (let listed = 0; listed < 20; listed++) {
+      await derive(service, { batch: source.id, lines: "succeeded", template });
+    }
+    const before = await batchCount();
+    const page = await visit.openPage(`/batches/${source.id}`);
+    await page.getByRole("button", { name: "Run failed lines again" }).click();
+    await page.getByText("An older one may run them already.").waitFor();
+    await page.getByRole("button", { name: "Keep" }).click();
+    expect(await batchCount()).toBe(before);
+  });
+
   test("that runs failed lines again keeps what its owner has set for the old one", async () => {
     const { service } = visit;
     const metadata = { name: 'nightly "run" מספר 🌙', '"><b>': "'&amp;" };
