@@ -37,7 +37,10 @@ export interface FileStore {
   deleteExpiredFiles(): Promise<FileId[]>;
   /** Sums up what the project has stored at this moment, which may change at once. */
   sumStored(project: string): Promise<StoredSums>;
-  /** Lists deleted files that no open batch reads any more, from the one behind `after` on. */
+  /**
+   * Lists deleted files that no open batch reads any more, from the one behind `after` on. Where a commit may be taken back, a
+   * final batch counts as open until its chunks are forgotten.
+   */
   listUnusedFiles(limit: number, after?: FileId): Promise<StoredFile[]>;
   /**
    * Forgets deleted files whose blobs were deleted, in one commit: each commit is a sync, for which the event loop waits on

@@ -2,13 +2,16 @@
  * A database whose name leads to a standby for a while, as in the course of a failover. The standby is behind: it has none
  * of the rows that were made since it lost its server.
  */
+import type OpenAI from "openai";
 import { describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
 import { openPostgresStore } from "../../src/store/postgres/store.ts";
+import { submitLines } from "../support/batches.ts";
 import { answeredLines, Fleet, type Member, numbersTo, submit } from "../support/fleet.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { hasPgBouncer, startPgBouncer } from "../support/pgbouncer.ts";
 import { query, startPostgres } from "../support/postgres.ts";
+import { chatLines } from "../support/service.ts";
 import { aFile } from "../support/store-builders.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
 
@@ -34,6 +37,7 @@ async function promote(databaseUrl: string, port: number): Promise<void> {
 
 const LINES = 400;
 const ANSWERED = 100;
+const FAILED = 20;
 
 /** Resumes the batch, once the server has a database again. */
 const resume = ({ openai }: Member, id: string) =>
@@ -108,6 +112,44 @@ describe.skipIf(!server)("on PostgreSQL", () => {
     expect(await answeredLines(api, id)).toEqual(numbersTo(LINES));
     const timesSent = [...worker.upstream.received.values()];
     expect(timesSent.filter((times) => times === 1)).toHaveLength(ANSWERED);
+  });
+
+  test("a failover that lost the end of a batch costs no answer whose file its client had deleted meanwhile", async () => {
+    const databaseUrl = await postgres!.createDatabase();
+    const proxy = await TcpProxy.before(databaseUrl);
+    const config = { log_level: "debug" };
+    await using fleet = new Fleet({ databaseUrl: proxy.urlOf(databaseUrl), config });
+    const api = await fleet.api();
+    const { openai } = api;
+    const { upstream } = await fleet.worker();
+    const batch = (id: string) => openai.batches.retrieve(id).catch(() => null);
+    const statusOf = async (id: string) => (await batch(id))?.status;
+    const failsOnce = (n: number) => (n <= FAILED ? "[[status 400 x1]] " : "");
+    const lines = chatLines(LINES, (n) => `${failsOnce(n)}Say ${n}`);
+    const source = await submitLines(openai, lines);
+    await expect.poll(() => statusOf(source.id)).toBe("completed");
+    const { total } = upstream;
+    upstream.holdAfter(total);
+    const from = { batch: source.id, lines: "failed", merge: true };
+    const { endpoint, completion_window } = source;
+    const body = { endpoint, completion_window, x_batchd: { from } };
+    const merged = await openai.post<OpenAI.Batch>("/batches", { body });
+    await upstream.reached(total + 1);
+    const { output_file_id, error_file_id } = (await batch(source.id))!;
+    const files = [merged.input_file_id, output_file_id!, error_file_id!];
+    for (const id of files) await openai.files.delete(id);
+    // A sweep beside the copy of the database would take long, and those behind it would rest.
+    await sweepOf(api);
+    await using standby = await server!.startStandby();
+    upstream.release();
+    await expect.poll(() => statusOf(merged.id)).toBe("completed");
+    await sweepOf(api);
+
+    await promote(databaseUrl, standby.port);
+    lead(proxy, standby.port);
+    await expect.poll(() => statusOf(merged.id)).toBe("in_progress");
+    await expect.poll(() => statusOf(merged.id)).toBe("completed");
+    expect(await answeredLines(api, merged.id)).toEqual(numbersTo(LINES));
   });
 
   test("nothing is read from a standby, also from connections that began before its server was back", async () => {

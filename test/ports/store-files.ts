@@ -219,6 +219,7 @@ function testDeletion(open: OpenStore): void {
     expect(finalization?.input).toEqual(input);
 
     await finishBatch(store, finalization!.lease, NO_RESULT);
+    await store.forgetChunks(batch.id);
     expect(await store.listUnusedFiles(10)).toEqual([input]);
     await store.forgetFiles([input.id]);
     expect((await store.findBatch({ project: PROJECT, id: batch.id }))?.inputFileId).toBe(input.id);
@@ -297,6 +298,7 @@ function testExpiry(open: OpenStore): void {
     expect(finalization?.input).toEqual(input);
     expect(await store.listUnusedFiles(10)).toEqual([]);
     await finishBatch(at(store, SOON_MS), finalization!.lease, NO_RESULT);
+    await store.forgetChunks(finalization!.batch.id);
     expect(await store.listUnusedFiles(10)).toEqual([input]);
   });
 }

@@ -187,6 +187,7 @@ export function testSources(open: OpenStore): void {
     expect(await store.findMergedResults(derived)).toEqual({ output, error });
     await store.cancelBatchIfOpen(scoped(derived));
     await finishBatch(store, await claimToFinalize(store), NO_RESULT);
+    for (const { id } of [batch, derived]) await store.forgetChunks(id);
     const unused = await store.listUnusedFiles(10);
     expect(unused.map(({ id }) => id)).toEqual([output.id, error.id]);
   });

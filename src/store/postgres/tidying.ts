@@ -8,9 +8,9 @@ import { batches, chunks, segments } from "./schema.ts";
 import { reservations } from "./usage-schema.ts";
 
 /**
- * The time for which a final batch keeps its journal. A failover to an asynchronous standby may take back the commit that
- * ended the batch, but not the deletion of its blobs. Its answers would have to be asked for again, or be lost with the
- * window. A standby is rarely behind by more than some seconds.
+ * The time for which a final batch keeps its journal, and the deleted files that it has read. A failover to an asynchronous
+ * standby may take back the commit that ended the batch, but not the deletion of its blobs. Its answers would have to be asked
+ * for again, or be lost with the window. A standby is rarely behind by more than some seconds.
  */
 const KEPT_MS = 60_000;
 
