@@ -125,4 +125,24 @@ describe.skipIf(postgres === null)("a database", () => {
       expect.stringMatching(/^batchd: cannot open .*: permission denied for table installation$/m),
     ]);
   });
+
+  test.each(["public", "app"])(
+    "whose user may make no tables in the schema %s tells a server that starts what to grant",
+    async (schema) => {
+      const url = await postgres!.createEmptyDatabase();
+      const clerk = await clerkOf(url);
+      const ours = `alter database ${nameOf(url)} set search_path = '${schema}'`;
+      const usage = `grant usage on schema ${schema} to ${new URL(clerk).username}`;
+      await run(url, `create schema if not exists ${schema}`, ours, usage);
+      using folder = temporaryFolder("batchd-rights-");
+      const args = ["serve", "--port", "0", "--data-dir", folder.path];
+      const { code, stderr } = await runCommand(args, { BATCHD_DATABASE_URL: clerk });
+      expect([code, stderr]).toEqual([
+        1,
+        expect.stringMatching(
+          `permission denied for schema ${schema}\\. .* \`grant create, usage on schema ${schema}\` `,
+        ),
+      ]);
+    },
+  );
 });

@@ -131,9 +131,17 @@ async function refusing<T>(work: () => Promise<T>): Promise<T | Refusal> {
   }
 }
 
+const INSUFFICIENT_PRIVILEGE = "42501";
+
+/** Since version 15 only the owner of a database may make tables in the schema public. */
+const mayMakeTablesIn = (schema: string) =>
+  `. The user in database_url has to make tables there: \`grant create, usage on schema ${schema}\` to it`;
+
 /** Only the database says which right or table is missing. An error with several addresses that refused has no message. */
 function reasonOf(cause: unknown): string {
   if (cause instanceof StoreUnavailable) return reasonOf(cause.cause);
   const { message, code } = cause as NodeJS.ErrnoException;
-  return message || code || String(cause);
+  const schema = code === INSUFFICIENT_PRIVILEGE ? / schema (.+)$/.exec(message)?.[1] : undefined;
+  const hint = schema === undefined ? "" : mayMakeTablesIn(schema);
+  return `${message || code || String(cause)}${hint}`;
 }
