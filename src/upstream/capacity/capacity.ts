@@ -55,6 +55,8 @@ export class Capacity implements Gate {
   readonly #schedule: ScheduleFollower;
   readonly #own: OwnLimits;
   #pausedUntilMs = Number.NEGATIVE_INFINITY;
+  /** The answer that asked for the pause. */
+  #pausedFor: Outcome | null = null;
   /** The requests without an outcome, in the order of their start. */
   readonly #started = new Set<object>();
 
@@ -131,8 +133,11 @@ export class Capacity implements Gate {
    * The failure for which the target takes nothing now, or the latest of several in a row; null while it answers.
    */
   get failure(): Outcome | null {
-    const isPaused = this.backAtMs > this.#options.clock.elapsedMs();
-    return isPaused || this.#breaker.isFailing ? this.#breaker.lastFailure : null;
+    const { backAtMs } = this;
+    const isAway = backAtMs > this.#options.clock.elapsedMs();
+    // Requests that were in flight as the pause began may have failed in another way since.
+    if (isAway && backAtMs === this.#pausedUntilMs) return this.#pausedFor;
+    return isAway || this.#breaker.isFailing ? this.#breaker.lastFailure : null;
   }
 
   /** Whether the target has been found down at that instant or since. */
@@ -243,7 +248,10 @@ export class Capacity implements Gate {
     if (outcome.kind !== "overloaded" || outcome.retryAfterMs === null) return false;
     const wasPaused = this.#pausedUntilMs > nowMs;
     const untilMs = nowMs + outcome.retryAfterMs;
-    this.#pausedUntilMs = Math.max(this.#pausedUntilMs, untilMs);
+    if (untilMs > this.#pausedUntilMs) {
+      this.#pausedUntilMs = untilMs;
+      this.#pausedFor = outcome;
+    }
     return !wasPaused;
   }
 

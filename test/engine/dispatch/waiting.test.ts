@@ -76,6 +76,33 @@ test.each(REFUSALS)(
   },
 );
 
+test("no_room of one that asked for a pause, also when a request fails otherwise that was under way", async () => {
+  const second = Promise.withResolvers<void>();
+  const paused = Promise.withResolvers<void>();
+  await using upstream = await startUpstream({
+    answers: async ({ body }) => {
+      if (body.includes("Hello 1")) {
+        await second.promise;
+        return { status: 429, headers: { "retry-after": "3600" }, body: {} };
+      }
+      second.resolve();
+      await paused.promise;
+      return { body: {}, breaks: true };
+    },
+  });
+  await using service = await startTestService({ config: configFor(upstream.url) });
+  const { id } = await service.submit(chatLines(2));
+  await service.events.reached("upstream.overloaded");
+  paused.resolve();
+  await upstream.idle();
+  // The server has seen the end of the other request by then.
+  const messages = [{ role: "user", content: "Hi" }] as const;
+  const asked = service.openai.chat.completions.create({ model: "m", messages: [...messages] });
+  await expect(asked).rejects.toThrow("503");
+  const { waiting } = await waitingFor(service, id, "no_room");
+  expect(waiting?.upstream_error).toBe("status 429");
+});
+
 test("upstream_down of one that cannot be reached", async () => {
   await using service = await startTestService({ config: configFor("http://127.0.0.1:9/v1") });
   const { id } = await service.submit(chatLines(3));
