@@ -123,6 +123,10 @@ export class TargetRoute implements Route {
     return Math.min(...this.#targets.map((target) => target.capacity.opensAtMs));
   }
 
+  get isInDoubt(): boolean {
+    return this.#targets.some(({ capacity }) => capacity.isInDoubt);
+  }
+
   unavailabilityFor(kind: Pick<RequestKind, "project" | "model">): Unavailability | null {
     return worstOf(this.#targets.map((target) => target.unavailabilityFor(kind)));
   }

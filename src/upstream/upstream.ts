@@ -47,6 +47,8 @@ export interface Route {
   takeHadToWait(): boolean;
   /** The date at which it may take lines: one that has passed, or the end of a pause or the start of a window. */
   readonly opensAtMs: number;
+  /** Whether the lines of some may be all that keeps it from taking lines of others now. */
+  readonly isInDoubt: boolean;
   /** Returns null while one of its targets takes lines of this project and model, even if it is full at the moment. */
   unavailabilityFor(kind: Pick<RequestKind, "project" | "model">): Unavailability | null;
   /** Returns when so much work is done that starts then. It rests in the hours at which no target takes lines. */

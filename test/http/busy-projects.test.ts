@@ -3,6 +3,7 @@ import { expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { submitLines } from "../support/batches.ts";
 import { blobsAround, GatedBlobs } from "../support/gated-blobs.ts";
+import { GOOD } from "../support/given.ts";
 import { clientOf } from "../support/projects.ts";
 import { RawConnection } from "../support/raw-http.ts";
 import { chatLines, startTestService } from "../support/service.ts";
@@ -125,6 +126,29 @@ test.each(Object.entries(SENDERS))(
     await Promise.all(sending);
   },
 );
+
+test("a batch ends though all the lines that wait for its upstream are those of another project that it cannot answer", async () => {
+  await using upstream = await startUpstream({
+    answers: ({ body }) => (body.includes("bad") ? { body: "no JSON" } : GOOD),
+  });
+  const keys = ["busy", "other"].map((name) => ({ name, key: name, project: name }));
+  const only = { name: "only", base_url: upstream.url, models: ["*"], max_concurrency: 128 };
+  const config = { auth: { keys }, upstreams: [only], engine: { stop_grace_seconds: 0 } };
+  await using service = await startTestService({ config });
+  const busy = clientOf(service.url, "busy");
+  const { id } = await submitLines(
+    busy,
+    chatLines(300, () => "bad"),
+  );
+  const waiting = async () =>
+    ((await busy.batches.retrieve(id)) as unknown as BatchObject).x_batchd.waiting?.reason;
+  await expect.poll(waiting).toBe("upstream_down");
+  const other = clientOf(service.url, "other");
+  const good = await submitLines(other, chatLines(5));
+  const status = async () => (await other.batches.retrieve(good.id)).status;
+  await expect.poll(status).toBe("completed");
+  await busy.batches.cancel(id);
+});
 
 test("a batch has its place behind those of its own project, and does not tell how many another one has", async () => {
   await using upstream = await startUpstream();

@@ -18,6 +18,7 @@ export function aRoute(fields: Partial<Route> = {}): Route {
   return {
     key: "llama",
     opensAtMs: 0,
+    isInDoubt: false,
     slotCount: 0,
     flows,
     acquire,

@@ -59,7 +59,10 @@ export function chooseChunks(
   return chosen;
 }
 
-/** Chooses the open route with the fewest open chunks, so that no route takes the memory of the others. */
+/**
+ * Chooses the open route with the fewest open chunks, so that no route takes the memory of the others. While a route is in doubt,
+ * each project may have one chunk there. Otherwise the lines that are to blame would send every probe, as they are all that waits.
+ */
 function choose(
   queues: readonly RouteQueue[],
   { clock, isMemoryFull }: ChoiceDeps,
@@ -68,10 +71,10 @@ function choose(
   // A full memory still admits one chunk of each project at each route.
   const memory = isMemoryFull() ? "full" : "free";
   const open = queues
-    .filter((queue) => queue.route.opensAtMs <= nowMs)
+    .filter(({ route }) => route.opensAtMs <= nowMs || route.isInDoubt)
     .sort((a, b) => a.openChunkCount - b.openChunkCount);
   for (const queue of open) {
-    const runnable = queue.next(memory);
+    const runnable = queue.next(queue.route.opensAtMs <= nowMs ? memory : "full");
     if (runnable !== null) return { queue, runnable };
   }
   return null;

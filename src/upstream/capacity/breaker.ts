@@ -18,10 +18,11 @@
  * Failures have two weights. A target without a connection is *down*, and a few such failures in a row open the
  * circuit. As few answers that *refused* the operator do the same. Gateway errors and resets are *doubtful*, since a
  * line may cause them: they begin no backoff, and only many in a row open the circuit, more than a small batch of bad
- * lines makes. A larger one opens it, and then sends every probe. The circuit is *in doubt* after such failures, and
- * does not stop interactive requests: a good answer to one closes it. After a timeout it does, since they would hang as
- * well. A target that is *full* refuses many at once while it serves the others. Such an answer has the lower weight,
- * and only when the answers in flight together with the last good one are overdue.
+ * lines makes. A larger one opens it. The circuit is *in doubt* after such failures: projects take turns at its probes
+ * (`engine/dispatch/chunk-choice.ts`), and it does not stop interactive requests. A good answer to one closes it. After a
+ * timeout it does stop them, since they would hang as well. A target that is *full* refuses many at once while it serves
+ * the others. Such an answer has the lower weight, and only when the answers in flight together with the last good one are
+ * overdue.
  *
  * The breaker must read neither clock nor dice: both are arguments. After M. Nygard, "Release It!" (2007), ch. 5.
  */

@@ -159,6 +159,12 @@ export class Capacity implements Gate {
     return backInMs > 0 ? Math.max(nowMs + backInMs, scheduledAtMs) : scheduledAtMs;
   }
 
+  /** Whether lines alone may be to blame for what keeps others from the target now. */
+  get isInDoubt(): boolean {
+    const nowMs = this.#options.clock.nowMs();
+    return this.#breaker.isInDoubt && this.#schedule.opensAtMs(nowMs) <= nowMs;
+  }
+
   /** Returns when so much work is done that starts then, including the hours in which the target takes no lines. */
   endOfWork(startAtMs: number, workMs: number): number {
     return this.#schedule.endOfWork(startAtMs, workMs);

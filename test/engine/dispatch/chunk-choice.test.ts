@@ -44,6 +44,13 @@ test("a statement claims 16 small chunks, or 2,048 lines of large ones", async (
   expect(chosenOf([await small(), await small()])).toHaveLength(16);
 });
 
+test("a route that is closed now gives a chunk to each project that has none, while lines may be to blame", async () => {
+  const open = [...batches(1, { project: "a" }), ...batches(1, { project: "b" })];
+  const queue = await queueOf(open, { opensAtMs: clock.nowMs() + 1, isInDoubt: true });
+  queue.chunkOpened("a");
+  expect(chosenOf([queue])).toEqual(open.slice(1));
+});
+
 test("a route that is closed now is passed over", async () => {
   const open = batches(1);
   const queues = [
