@@ -67,24 +67,30 @@ describe.skipIf(postgres === null)("a client of the official SDK that creates on
     expect((await openai.files.list()).data.map(({ id }) => id)).toEqual([input]);
   });
 
-  test("has one, which sends each line once, also when the answer to the commit was lost", async () => {
-    await using upstream = await startUpstream();
-    const databaseUrl = await postgres!.createDatabase();
-    const proxy = await TcpProxy.before(databaseUrl);
-    await using service = await startTestService({
-      config: {
-        database_url: proxy.urlOf(databaseUrl),
-        upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
-      },
-    });
-    const input = await service.upload(chatLines(LINES));
-    proxy.loseCommitOf('insert into "batches"');
-    const { id } = await createBatch(retrying(service.url), input);
-    expect(proxy.isCommitAwaited).toBe(false);
-    expect((await service.ended(id)).request_counts?.completed).toBe(LINES);
-    expect(await idsIn(service.openai)).toEqual([id]);
-    expect(upstream.total).toBe(LINES);
-  });
+  test.each([
+    ["was lost", "none"],
+    ["is that its end is not known", "unknown"],
+  ] as const)(
+    "has one, which sends each line once, also when the answer to the commit %s",
+    async (_, answer) => {
+      await using upstream = await startUpstream();
+      const databaseUrl = await postgres!.createDatabase();
+      const proxy = await TcpProxy.before(databaseUrl);
+      await using service = await startTestService({
+        config: {
+          database_url: proxy.urlOf(databaseUrl),
+          upstreams: [{ name: "one", base_url: upstream.url, models: ["*"] }],
+        },
+      });
+      const input = await service.upload(chatLines(LINES));
+      proxy.loseCommitOf('insert into "batches"', answer);
+      const { id } = await createBatch(retrying(service.url), input);
+      expect(proxy.isCommitAwaited).toBe(false);
+      expect((await service.ended(id)).request_counts?.completed).toBe(LINES);
+      expect(await idsIn(service.openai)).toEqual([id]);
+      expect(upstream.total).toBe(LINES);
+    },
+  );
 
   test("has one, also when the connection broke before the commit was made", async () => {
     await using upstream = await startUpstream();

@@ -16,6 +16,7 @@ export class TcpProxy {
   #network: Network = "well";
   /** The text in a statement of a transaction whose commit is to have no answer; null for none. */
   #unanswered: string | null = null;
+  #answer: "none" | "unknown" = "none";
   /** The connections whose transaction has had such a statement. */
   readonly #inDoubt = new Set<Socket>();
 
@@ -45,9 +46,13 @@ export class TcpProxy {
     this.#target = { ...this.#target, port };
   }
 
-  /** The database makes the next commit of a transaction with such a statement. The connection breaks before the answer. */
-  loseCommitOf(statement: string): void {
+  /**
+   * The database makes the next commit of a transaction with such a statement. The connection breaks before the answer, or the
+   * answer says that the end is not known.
+   */
+  loseCommitOf(statement: string, answer: "none" | "unknown" = "none"): void {
     this.#unanswered = statement;
+    this.#answer = answer;
   }
 
   /** Whether such a commit is still to come. */
@@ -78,20 +83,26 @@ export class TcpProxy {
       this.#pairs.delete(pair);
       for (const socket of pair) socket.destroy();
     };
-    const pass = (from: Socket, to: Socket) =>
+    const pass = (from: Socket, to: Socket, change: (bytes: Buffer) => Buffer) =>
       from
         .on("error", end)
         .on("end", end)
         .on("close", end)
         .on("data", (bytes) => {
-          if (this.#network === "well") to.write(bytes);
+          if (this.#network === "well") to.write(change(bytes));
         });
     client.on("data", (bytes) => this.#follow(client, bytes));
+    const isInDoubt = () => this.#inDoubt.has(client) && this.#unanswered === null;
     server.prependListener("data", () => {
-      if (this.#inDoubt.has(client) && this.#unanswered === null) end();
+      if (isInDoubt() && this.#answer === "none") end();
     });
-    pass(client, server);
-    pass(server, client);
+    pass(client, server, (bytes) => bytes);
+    pass(server, client, (bytes) => (isInDoubt() ? this.#unknownEnd(client) : bytes));
+  }
+
+  #unknownEnd(client: Socket): Buffer {
+    this.#inDoubt.delete(client);
+    return UNKNOWN_END;
   }
 
   #follow(client: Socket, bytes: Buffer): void {
@@ -99,3 +110,15 @@ export class TcpProxy {
     if (this.#inDoubt.has(client) && bytes.includes("commit\0")) this.#unanswered = null;
   }
 }
+
+const message = (type: string, content: string): Buffer => {
+  const length = Buffer.alloc(4);
+  length.writeUInt32BE(4 + content.length);
+  return Buffer.concat([Buffer.from(type), length, Buffer.from(content)]);
+};
+
+/** The answer to a commit of which the database does not know whether it was made, and that it takes the next statement. */
+const UNKNOWN_END = Buffer.concat([
+  message("E", "SERROR\0VERROR\0C40003\0Mresult is ambiguous\0\0"),
+  message("Z", "I"),
+]);

@@ -7,17 +7,21 @@ const IN_THE_WAY = /^(?:40001|40P01)$/;
  * Codes of lost connections, missing resources, shutdowns, failures of the disk, failovers (a standby takes no writes),
  * canceled statements, and transactions that were ended because they did nothing or took too long. `XX001`
  * and `XX002` are damage that the server has found in its own files, which is no fault of any batch. `XX000` is any other
- * internal error, which the statement of one batch may cause each time.
+ * internal error, which the statement of one batch may cause each time. `40003` leaves open whether a commit was made: a
+ * database of several machines says so.
  */
-const AWAY = /^(?:08|53|57|58)|^(?:25006|25P03|25P04|55P03|XX001|XX002)$/;
+const AWAY = /^(?:08|53|57|58)|^(?:25006|25P03|25P04|40003|55P03|XX001|XX002)$/;
 /**
  * Codes of refused logins, databases that are missing or closed, and tables that are missing or that the user may not
  * use. An operator has to mend them, and no batch is at fault.
  */
 const MISCONFIGURED = /^(?:28|3D|3F)|^(?:42501|42P01|55000)$/;
 const CONSTRAINT = /^23/;
-/** Codes of answers that end the connection. The word for it (`FATAL`) is in the language of the server. */
-const FATAL = /^(?:08|28|57P|25P03|25P04|53300|3D000)/;
+/**
+ * Codes of answers that end the connection, or leave the end of the transaction open. The word for a connection that ends (`FATAL`)
+ * is in the language of the server.
+ */
+const FATAL = /^(?:08|28|57P|25P03|25P04|40003|53300|3D000)/;
 const NETWORK =
   /^(?:ECONNREFUSED|ECONNRESET|ECONNABORTED|EPIPE|ETIMEDOUT|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ENETDOWN|ENOENT)$/;
 /** Messages of the driver for errors that have no code. */
@@ -49,7 +53,7 @@ const hasNoConnection = (cause: unknown): boolean =>
 
 /**
  * Returns whether the transaction has certainly changed nothing and the connection can be used again: the server refused
- * a statement, or our own code threw. A fatal answer ends the connection, perhaps after a commit.
+ * a statement, or our own code threw. A fatal answer may come after a commit.
  */
 export const isRolledBack = (cause: unknown): boolean =>
   isAnswer(cause) ? !FATAL.test(codeOf(cause)) : !hasNoConnection(cause);
