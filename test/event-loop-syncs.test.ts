@@ -8,10 +8,11 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import Database from "better-sqlite3";
 import { describe, expect, test } from "vitest";
 import { openSqliteStore } from "../src/store/sqlite/store.ts";
+import { FakeClock } from "./support/fake-clock.ts";
 import { BatchdProcess } from "./support/process.ts";
 import { canTrace } from "./support/programs.ts";
 import { chatLine, startTestService } from "./support/service.ts";
-import { PROJECT, startBatch, storeClock, temporaryFolder } from "./support/store-builders.ts";
+import { NOW_MS, PROJECT, startBatch, temporaryFolder } from "./support/store-builders.ts";
 import { startUpstream } from "./support/upstream.ts";
 
 /** Starts a server on the folder. `count` tells how often the log of its database was synced. */
@@ -116,7 +117,7 @@ describe.skipIf(!canTrace("the tests that count syncs"))("where strace is", () =
 test("a turn of a project's deletion closes no more chunks than one of any other stop", async () => {
   using folder = temporaryFolder("batchd-turns-");
   const path = join(folder.path, "batchd.sqlite");
-  const opened = await openSqliteStore({ path, clock: storeClock });
+  const opened = await openSqliteStore({ path, clock: new FakeClock(NOW_MS) });
   if (!opened.ok) throw new Error(opened.problem);
   const { store } = opened;
   for (let n = 0; n < 20; n++) await startBatch(store, Array<string>(30).fill("llama"));
