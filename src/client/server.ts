@@ -1,19 +1,14 @@
 /** The server behind a command, through the official SDK, and what its refusals mean to the user. */
 import { Console } from "node:console";
-import OpenAI, {
-  APIConnectionError,
-  APIError,
-  APIUserAbortError,
-  type ClientOptions,
-} from "openai";
-import type { APIPromise } from "openai/core/api-promise";
+import type OpenAI from "openai";
+import { APIConnectionError, APIError, APIUserAbortError } from "openai";
 import { truncate } from "../batch/truncate.ts";
 import type { ServerSettings } from "../config/client.ts";
 import { version } from "../version.ts";
 import { shellWord } from "../words.ts";
-import { assertOfApi } from "./answer.ts";
 import { boundedFetch, NotTheApi } from "./bounded-fetch.ts";
 import { CommandFailure } from "./failure.ts";
+import { InterruptibleClient } from "./interruptible-client.ts";
 import { CLOSED, isAnswerLost, isBrokenOff, isTimedOut, reasonOf } from "./lost-answers.ts";
 import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
 
@@ -21,8 +16,6 @@ import { isOfBatchd, type ShownBatch } from "./shown-batch.ts";
 const MAX_RETRIES = 2;
 /** An answer may take long to begin: an upload is checked, and a long poll waits. */
 export const TIMEOUT_MS = 600_000;
-/** What {@link isShort} has an answer soon. Without one the connection may be a dead one, and the next try has another. */
-const SHORT_TIMEOUT_MS = 30_000;
 /** A refusal of batchd is shorter. */
 const MESSAGE_MAX_CHARACTERS = 2_000;
 
@@ -233,50 +226,6 @@ interface ListPage<T> {
 
 const repeats = (url: string) =>
   `${url} sends the same page of its list again and again: it does not know the parameter 'after', so only the first page can be read`;
-
-interface RequestLimits {
-  readonly method: string;
-  readonly path: string;
-  /** Whether the content of a file is asked for. A server may fetch all of it from another one before it begins to answer. */
-  readonly __binaryResponse?: boolean | undefined;
-  signal?: AbortSignal | null | undefined;
-  timeout?: number;
-}
-
-/** A change of a batch that is there: its budget, or one of these calls. */
-const CHANGE = /^\/batches\/[^/]+(?:\/(?:cancel|pause|resume))?$/;
-
-/** Returns whether a request only looks, or changes or deletes one object. Each may be sent twice. */
-const isShort = ({ method, path, __binaryResponse: isContent }: RequestLimits) =>
-  method === "get" ? isContent !== true : method === "delete" || CHANGE.test(path);
-
-class InterruptibleClient extends OpenAI {
-  readonly #signal: AbortSignal;
-
-  constructor(signal: AbortSignal, options: ClientOptions) {
-    super(options);
-    this.#signal = signal;
-  }
-
-  /** The SDK hands on whatever a server answers: a page as a text, and JSON of any shape. */
-  override request<T>(...args: Parameters<OpenAI["request"]>): APIPromise<T> {
-    return super.request<T>(...args)._thenUnwrap((answer, { response, options }) => {
-      assertOfApi(answer, options, response.headers);
-      return answer;
-    });
-  }
-
-  /** The SDK calls this before each request. */
-  protected override async prepareOptions(options: RequestLimits) {
-    options.signal ??= this.#signal;
-    if (isShort(options)) options.timeout ??= SHORT_TIMEOUT_MS;
-  }
-
-  /** A request that is sent on becomes a GET, and loses its key at another origin. A bucket may have the content of a file. */
-  protected override async prepareRequest(request: RequestInit, { url }: { url: string }) {
-    if (!url.endsWith("/content")) request.redirect = "manual";
-  }
-}
 
 const isRedirect = ({ status }: APIError) => status !== undefined && status >= 300 && status < 400;
 
