@@ -11,6 +11,9 @@ import { BatchCost } from "./usage.ts";
 export const SOURCE_LINES = ["failed", "succeeded", "all"] as const;
 export type SourceLines = (typeof SOURCE_LINES)[number];
 
+/** The most batches that `retried_by` lists. */
+export const MAX_RETRIES_LISTED = 20;
+
 /** The reasons for which a batch waits, as `waiting.reason` says them. */
 export const WAITING_REASONS = [
   "no_room",
@@ -129,7 +132,9 @@ export const BatchExtension = z
       .describe("The batch whose lines it runs; null for a batch with an input of its own."),
     retried_by: z
       .array(z.string())
-      .describe("The batches that run lines of it again, the newest first: at most 20."),
+      .describe(
+        `The batches that run lines of it again, the newest first: at most ${MAX_RETRIES_LISTED}.`,
+      ),
     sample: z
       .int()
       .nullable()

@@ -34,9 +34,6 @@ export interface Retry {
   readonly batchId: BatchId;
 }
 
-/** The most retries that are listed of one batch. */
-export const MAX_RETRIES = 20;
-
 /** The most waiting batches that one statement looks at. */
 export const WAITING_PAGE = 1_000;
 

@@ -3,6 +3,7 @@
  * asks before something is lost. A key that may only read gets no buttons.
  */
 import type { BatchObject } from "../contract/batch.ts";
+import { MAX_RETRIES_LISTED } from "../contract/batch-extension.ts";
 import { toAsciiJson } from "../http/json.ts";
 import { AMOUNT_FIELD } from "./fields.ts";
 import { formatMoney } from "./format.ts";
@@ -108,13 +109,10 @@ function canRunAgain({ batch, otherRuns }: Retried): boolean {
   return hasEnded(batch) && total !== completed && isOpen;
 }
 
-/** The API lists no more of the batches that run lines of another one. */
-const LISTED_RUNS = 20;
-
 /** Asks where an older batch than those listed may run the same lines: they would be paid for twice. */
 const ASK_ABOUT_OLDER = {
   title: "Run failed lines again?",
-  detail: `The ${LISTED_RUNS} newest batches made of this one leave its failed lines as they are. An older one may run them already.`,
+  detail: `The ${MAX_RETRIES_LISTED} newest batches made of this one leave its failed lines as they are. An older one may run them already.`,
 };
 
 /**
@@ -136,7 +134,7 @@ function rerunAction(retried: Retried): Action | null {
     next: "made",
     body: { endpoint, completion_window, metadata, x_batchd },
     tone: "primary",
-    ...(otherRuns.length === LISTED_RUNS && { ask: ASK_ABOUT_OLDER }),
+    ...(otherRuns.length === MAX_RETRIES_LISTED && { ask: ASK_ABOUT_OLDER }),
     rerunOf: { batch: batch.id, otherRuns },
     describedBy: RERUN_NOTE,
   };

@@ -1,6 +1,6 @@
 /** Batches whose input is made of lines of other batches. */
-
 import type { Batch, BatchId, MergedFiles, StoredFile, UntrustedId } from "../../batch/batch.ts";
+import { MAX_RETRIES_LISTED } from "../../contract/batch-extension.ts";
 import type { Claim } from "../claim.ts";
 import { batchToDerive } from "../claimed-rows.ts";
 import type { BatchLease } from "../leases.ts";
@@ -12,7 +12,6 @@ import {
   behind,
   type DerivedInput,
   type DerivingTurn,
-  MAX_RETRIES,
   type MergedResults,
   type Retry,
   SOURCES_PAGE,
@@ -186,7 +185,7 @@ export class PostgresSources implements SourceStore {
         cross join lateral (
           select id, sequence from batches
           where source_batch_id = wanted.source_id and ${hasSource} and ${isListed}
-          order by sequence desc limit ${MAX_RETRIES}) as retries
+          order by sequence desc limit ${MAX_RETRIES_LISTED}) as retries
         order by wanted.place, retries.sequence desc`),
     );
     return rows.map(({ source_id, id }) => ({ sourceId: source_id, batchId: id }));

@@ -1,6 +1,7 @@
 /** Batches whose input is made of lines of other batches. */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Batch, BatchId, MergedFiles, StoredFile, UntrustedId } from "../../batch/batch.ts";
+import { MAX_RETRIES_LISTED } from "../../contract/batch-extension.ts";
 import type { Claim } from "../claim.ts";
 import { batchToDerive } from "../claimed-rows.ts";
 import type { BatchLease } from "../leases.ts";
@@ -12,7 +13,6 @@ import {
   behind,
   type DerivedInput,
   type DerivingTurn,
-  MAX_RETRIES,
   type MergedResults,
   type Retry,
   SOURCES_PAGE,
@@ -66,7 +66,7 @@ const prepareStatements = (db: Db) => ({
     .from(batches)
     .where(and(eq(batches.sourceBatchId, placeholder("sourceId")), hasSource, isListed))
     .orderBy(desc(batches.sequence))
-    .limit(MAX_RETRIES)
+    .limit(MAX_RETRIES_LISTED)
     .prepare(),
 });
 
