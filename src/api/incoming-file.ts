@@ -2,7 +2,7 @@
  * The content of a file on its way in: unpacked where it is the input of a batch, counted, and checked as far as an upload
  * can be. It is never held; what it yields goes straight to a blob.
  */
-import type { ContentCheck, ContentReport } from "../batch/content.ts";
+import { type ContentCheck, type ContentReport, NOT_UTF8, noJsonl } from "../batch/content.ts";
 import type { CopiedFrom } from "../batch/run-summary.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import { PublicError } from "../errors.ts";
@@ -139,13 +139,6 @@ const inMebibytes = (bytes: number) => `${Number((bytes / (1024 * 1024)).toPreci
 
 /** Checks batch input as far as an upload can. A batch checks the lines when it reads them. */
 function assertBatchInput({ isUtf8, formatHint }: ContentReport): void {
-  if (!isUtf8) {
-    throw new PublicError("invalid_request", "Invalid file for Batch API. Must be utf-8 encoded");
-  }
-  if (formatHint !== null) {
-    throw new PublicError(
-      "invalid_request",
-      `Invalid file format for Batch API. Must be .jsonl (HINT: ${formatHint})`,
-    );
-  }
+  if (!isUtf8) throw new PublicError("invalid_request", NOT_UTF8);
+  if (formatHint !== null) throw new PublicError("invalid_request", noJsonl(formatHint));
 }

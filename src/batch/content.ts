@@ -51,6 +51,11 @@ export class ContentCheck {
   }
 }
 
+export const NOT_UTF8 = "Invalid file for Batch API. Must be utf-8 encoded";
+
+export const noJsonl = (hint: string): string =>
+  `Invalid file format for Batch API. Must be .jsonl (HINT: ${hint})`;
+
 export interface ContentReport {
   /** The digest, in hexadecimal. */
   readonly sha256: string;

@@ -1,6 +1,7 @@
 /** `batchd validate`: every fault of an input file, by the rules that the server validates with, without a server. */
-import { ContentCheck } from "../batch/content.ts";
+import { ContentCheck, NOT_UTF8, noJsonl } from "../batch/content.ts";
 import { FileCheck, fileTooLarge } from "../batch/file-check.ts";
+import { hintFor, judgeFirstLine } from "../batch/first-line.ts";
 import { parseLine } from "../batch/line.ts";
 import type { LineFault } from "../batch/line-check.ts";
 import type { SplitLine } from "../batch/split.ts";
@@ -10,6 +11,7 @@ import type { BatchEndpoint } from "../contract/batch.ts";
 import { printable } from "../printable.ts";
 import { note, say, sayJson } from "../terminal/lines.ts";
 import { count, lines } from "../words.ts";
+import { linesIn, unpackedContent } from "./content.ts";
 import { EXIT } from "./exit-codes.ts";
 import { endpointOf, openInput } from "./input.ts";
 import { configOf, type OfflineFlags, offline, readLines } from "./offline.ts";
@@ -49,19 +51,24 @@ async function validateFile(
     else
       say(printable(`${file}${line === null ? "" : `:${line}`}: ${fault.message} (${fault.code})`));
   };
+  // A table, or JSON over several lines, has one fault: it is another kind of file.
+  const hasOneFault = await isOtherKind(input.path, limits.maxLineBytes, signal);
   await readLines(input.path, limits.maxLineBytes, {
     signal,
     onPiece: (piece) => content.add(piece),
     onLine: (line) => {
       check.countLine();
       const fault = faultOf(line, check);
-      if (fault !== null) report(fault, line.number);
+      if (fault !== null && !hasOneFault) report(fault, line.number);
     },
   });
   // A packed file must be within the limit before and after it is unpacked.
   if (Math.max(input.bytes, content.bytes) > limits.maxFileBytes)
     report(fileTooLarge(limits.maxFileBytes), null);
-  if (!content.report().isUtf8) report(NOT_UTF8, null);
+  const { isUtf8, formatHint } = content.report();
+  if (!isUtf8) report(refusal(NOT_UTF8), null);
+  // An empty file has a fault of its own.
+  else if (formatHint !== null && check.lineCount > 0) report(refusal(noJsonl(formatHint)), null);
   const wrong = check.findFileFault();
   if (wrong !== null) report(wrong, null);
   const model = check.model === null ? "" : `, model ${printable(check.model)}`;
@@ -75,9 +82,17 @@ async function validateFile(
 const faultOf = ({ bytes }: SplitLine, check: FileCheck): LineFault | null =>
   bytes === null ? check.findTooLong() : check.findFault(bytes, parseLine(bytes));
 
-/** An upload refuses such a file as a whole. */
-const NOT_UTF8: LineFault = {
-  code: "invalid_request",
-  message: "Invalid file for Batch API. Must be utf-8 encoded",
-  param: null,
-};
+/** The fault of a file that an upload refuses as a whole. */
+const refusal = (message: string): LineFault => ({ code: "invalid_request", message, param: null });
+
+/** Returns whether a file begins with a line that no batch file begins with, and no line is a JSON object. */
+async function isOtherKind(path: string, maxLineBytes: number, signal: AbortSignal) {
+  let isFirst = true;
+  for await (const { bytes, number } of linesIn(unpackedContent(path), maxLineBytes)) {
+    if (bytes === null || parseLine(bytes) !== null) return false;
+    if (isFirst && hintFor(judgeFirstLine(bytes), number) === null) return false;
+    signal.throwIfAborted();
+    isFirst = false;
+  }
+  return !isFirst;
+}

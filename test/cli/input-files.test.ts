@@ -74,7 +74,7 @@ test
 });
 
 test("validate lists every fault, not only the first hundred, with the place in the file", async () => {
-  const path = fileOf("many.jsonl", "{\n".repeat(250));
+  const path = fileOf("many.jsonl", `{}\n${"{\n".repeat(249)}`);
   const { stdout } = await batchd("validate", path);
   const found = stdout.trimEnd().split("\n");
   expect(found).toHaveLength(250);
@@ -83,9 +83,46 @@ test("validate lists every fault, not only the first hundred, with the place in 
   );
 });
 
+test.each([
+  ["that is CSV", "id,prompt\n1,Hi\n2,Ho\n", "Line 1 looks like CSV."],
+  [
+    "whose JSON goes over several lines",
+    JSON.stringify([{ a: 1 }], null, 2),
+    "Line 1 is or begins an array.",
+  ],
+  ["of a text", "\nHello\nyou", "Line 2 is not JSON."],
+])("validate has one fault for a file %s, in the words of an upload", async (_case, text, hint) => {
+  const { code, stdout } = await batchd("validate", fileOf("other-kind", text), "--json");
+  const fault = JSON.parse(stdout) as { message: string; line: number | null };
+  expect({ code, line: fault.line }).toEqual({ code: 4, line: null });
+  expect(fault.message).toContain(hint);
+  const form = new FormData();
+  form.set("purpose", "batch");
+  form.set("file", new File([text], "in.jsonl"));
+  const refused = await fetch(`${service.url}/v1/files`, { method: "POST", body: form });
+  expect(await refused.json()).toMatchObject({ error: { message: fault.message } });
+});
+
+test("validate says that an upload refuses an array with a request on each line", async () => {
+  const path = fileOf("array.jsonl", `[\n${chatLine("a", "Hi")},\n${chatLine("b", "Hi")}\n]\n`);
+  const { code, stdout } = await batchd("validate", path);
+  expect(code).toBe(4);
+  expect(stdout.match(/\(invalid_json_line\)/g)).toHaveLength(3);
+  expect(stdout).toContain("array.jsonl: Invalid file format for Batch API. Must be .jsonl");
+});
+
+test("validate finds the byte order mark of a file with one line", async () => {
+  const path = fileOf("mark.jsonl", `\ufeff${chatLine("a", "Hi")}\n`);
+  const { code, stdout } = await batchd("validate", path);
+  expect(code).toBe(4);
+  expect(stdout).toContain(
+    "mark.jsonl:1: This line is not parseable as valid JSON. (HINT: It begins with a byte order mark.",
+  );
+});
+
 test("a reader that begins after the last fault was written gets every fault", async () => {
   // The faults are more than a pipe takes, and less than may wait in the process.
-  const path = fileOf("slow-reader.jsonl", "{\n".repeat(2_500));
+  const path = fileOf("slow-reader.jsonl", `{}\n${"{\n".repeat(2_499)}`);
   const child = spawn(process.execPath, [MAIN, "validate", path]);
   killAtTestEnd(child);
   // The summary is the last thing that the command writes.
