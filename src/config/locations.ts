@@ -98,13 +98,11 @@ const branch = z
     "The branch that files are read from, and that new branches begin at. It is never changed.",
   );
 
+const identity = z.string().regex(IDENTITY, "expected a text in one line without < and >");
+
 const authorKeys = {
-  author_name: z.string().regex(IDENTITY).default("batchd").describe("The author of commits."),
-  author_email: z
-    .string()
-    .regex(IDENTITY)
-    .default("batchd@localhost")
-    .describe("The e-mail address of the author."),
+  author_name: identity.default("batchd").describe("The author of commits."),
+  author_email: identity.default("batchd@localhost").describe("The e-mail address of the author."),
 };
 
 const GitEntry = z

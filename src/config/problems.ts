@@ -59,8 +59,40 @@ export function describeIssue(issue: z.core.$ZodIssue, schema: z.ZodType): strin
     const values = issue.code === "invalid_value" ? `, one of ${issue.values.join(", ")}` : "";
     return [`${pathText(issue.path)}: required${values}`];
   }
-  const message = issue.code === "invalid_type" ? typeProblem(issue, schema) : null;
-  return [`${pathText(issue.path)}: ${message ?? issue.message}`];
+  return [`${pathText(issue.path)}: ${problemOf(issue, schema) ?? issue.message}`];
+}
+
+/** Says what is wrong with a value; null where the schema says it itself. */
+function problemOf(issue: z.core.$ZodIssue, schema: z.ZodType): string | null {
+  switch (issue.code) {
+    case "invalid_type":
+      return typeProblem(issue, schema);
+    case "too_big":
+      return issue.message.startsWith("Too big")
+        ? boundProblem(issue, "most", issue.maximum)
+        : null;
+    case "too_small":
+      return issue.message.startsWith("Too small")
+        ? boundProblem(issue, "least", issue.minimum)
+        : null;
+    case "invalid_key":
+      return issue.issues[0]?.message ?? null;
+    default:
+      return null;
+  }
+}
+
+/** Says how much is allowed. A text or a list that is too short is empty. */
+function boundProblem(
+  { input }: z.core.$ZodIssue,
+  end: "least" | "most",
+  bound: number | bigint,
+): string {
+  if (typeof input === "number") return `expected at ${end} ${bound}, got ${input}`;
+  const isList = Array.isArray(input);
+  if (end === "least")
+    return `expected ${isList ? "a list with entries, got none" : "a text, got an empty one"}`;
+  return `expected at most ${bound} ${isList ? "entries" : "characters"}`;
 }
 
 const KINDS: Partial<Record<string, string>> = {
@@ -83,7 +115,9 @@ function typeProblem(
   if (kind === undefined || !message.startsWith("Invalid input: expected")) return null;
   const keys = keysAt(schema, path);
   const listed = keys.slice(0, LISTED_KEYS).join(", ") + (keys.length > LISTED_KEYS ? ", …" : "");
-  return `expected ${kind}${keys.length > 0 ? ` (${listed})` : ""}, got ${kindOfInput(input)}`;
+  const isNumber = typeof input === "number" && (expected === "int" || expected === "number");
+  const got = isNumber ? String(input) : kindOfInput(input);
+  return `expected ${kind}${keys.length > 0 ? ` (${listed})` : ""}, got ${got}`;
 }
 
 function kindOfInput(input: unknown): string {

@@ -67,6 +67,26 @@ server: 5
     ]);
   });
 
+  test("a number, a text or a list beyond its bounds, in words", () => {
+    expect(
+      problemsOf(`
+server: { host: "" }
+locations: [{ name: a, kind: git, access: read, repository: /r, author_name: "<" }]
+upstreams:
+  - { name: a, base_url: "http://a", models: [], max_concurrency: 200000, headers: { "a b": c } }
+  - { name: b, base_url: "http://b", models: ["*"], max_concurrency: 0, min_concurrency: 1.5 }
+`),
+    ).toEqual([
+      "server.host: expected a text, got an empty one",
+      "locations[0].author_name: expected a text in one line without < and >",
+      "upstreams[0].models: expected a list with entries, got none",
+      "upstreams[0].max_concurrency: expected at most 100000, got 200000",
+      "upstreams[0].headers.a b: expected the name of a header",
+      "upstreams[1].min_concurrency: expected a whole number, got 1.5",
+      "upstreams[1].max_concurrency: expected at least 1, got 0",
+    ]);
+  });
+
   test.each(["70000", "-1", "80.5", "8e3", " 80", "0x50"])("port %j is refused", (port) => {
     expect(problemsOf("", {}, { port })).toHaveLength(1);
   });
