@@ -214,7 +214,7 @@ const DATABASE = z.strictObject({
     description:
       "Whether connections are encrypted, and whether the certificate of the server is checked. It comes before what `database_url` says.",
     left_out:
-      "as `sslmode` in `database_url` says, and not encrypted without it; `verify` with `ca_file`",
+      "as `sslmode` in `database_url` says (`require` also checks, `no-verify` only encrypts), and not encrypted without it; `verify` with `ca_file`",
   }),
   ca_file: z.string().min(1).optional().meta({
     description:

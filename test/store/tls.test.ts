@@ -7,6 +7,7 @@ import { privateAuthority } from "../support/certificates.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { query, startPostgres } from "../support/postgres.ts";
 import { unprivileged } from "../support/postgres-binaries.ts";
+import { BatchdProcess } from "../support/process.ts";
 import { startTestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
@@ -81,6 +82,23 @@ describe.skipIf(postgres === null)("the connections to PostgreSQL", () => {
     expect(await connectionsWith({ sslmode: "no-verify" })).toEqual([true]);
     await expect(connectionsWith({ sslmode: "verify-full" })).rejects.toThrow(/certificate/);
   });
+
+  test.each(["prefer", "require", "verify-ca"])(
+    "check the server with `sslmode=%s`, and nothing but the log is on standard error",
+    async (sslmode) => {
+      const url = new URL(await postgres!.createEmptyDatabase());
+      url.searchParams.set("sslmode", sslmode);
+      const config = join(folder.path, `${sslmode}.yaml`);
+      writeFileSync(config, JSON.stringify({ database_url: url.href }));
+      const { code, stderr } = await new BatchdProcess(
+        ["migrate", "--config", config],
+        {},
+      ).exited();
+      expect(code).toBe(1);
+      expect(stderr).toContain("certificate");
+      expect(stderr).not.toMatch(/warning/i);
+    },
+  );
 
   test("are refused to a server of another authority, or with another name", async () => {
     const database = { tls: "verify", ca_file: foreignCaFile };

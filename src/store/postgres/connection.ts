@@ -35,7 +35,8 @@ export function connectionOf(options: ConnectionOptions): BoundedPool {
     keepAlive: true,
     keepAliveInitialDelayMillis: FIRST_PROBE_AFTER_MS,
   };
-  if (tls === undefined && caFile === undefined) return { ...common, connectionString: url };
+  if (tls === undefined && caFile === undefined)
+    return { ...common, connectionString: inPlainWords(url) };
   return {
     ...common,
     connectionString: without(url, TLS_PARAMETERS),
@@ -60,6 +61,18 @@ function sslOf(tls: "off" | "encrypt" | "verify", caFile: string | undefined) {
       return known;
     },
   };
+}
+
+/** The driver takes each of these for `verify-full`, and says so on standard error, between the lines of the log. */
+const OTHER_NAMES = /^(?:prefer|require|verify-ca)$/;
+
+function inPlainWords(url: string): string {
+  const parsed = new URL(url);
+  const { searchParams } = parsed;
+  const isOther = OTHER_NAMES.test(searchParams.get("sslmode") ?? "");
+  if (!isOther || searchParams.get("uselibpqcompat") === "true") return url;
+  searchParams.set("sslmode", "verify-full");
+  return parsed.href;
 }
 
 const TLS_PARAMETERS = /^ssl/;
