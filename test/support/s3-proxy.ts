@@ -38,8 +38,8 @@ export type Trouble =
   | { readonly kind: "trickle"; readonly beforeByte: () => void }
   /** Answers reads of objects with a page of 404, as a proxy does whose server is away. */
   | { readonly kind: "page_not_found" }
-  /** Answers everything, or such requests, with a page and 200, as a proxy does that shows one in the place of its server. */
-  | { readonly kind: "page_found"; readonly path?: RegExp }
+  /** Answers everything, or such requests, with a page, as a proxy does that shows one in the place of its server. */
+  | { readonly kind: "page_found"; readonly path?: RegExp; readonly status?: number }
   /** Leads each request to another region. */
   | { readonly kind: "other_region" }
   /** Answers so many reads of such objects that there is none, as a bucket does whose copies are behind. */
@@ -110,7 +110,8 @@ export async function startS3Proxy(serverUrl: string): Promise<S3Proxy> {
       answer.writeHead(404, { "content-type": "text/html" }).end("<html>404 Not Found</html>");
     } else if (current?.kind === "page_found" && (current.path ?? /^/).test(asked.url ?? "")) {
       asked.resume();
-      answer.writeHead(200, { "content-type": "text/html" }).end("<html>We are back soon</html>");
+      const headers = { "content-type": "text/html" };
+      answer.writeHead(current.status ?? 200, headers).end("<html><hr>We are back soon</html>");
     } else if (current?.kind === "other_region") {
       asked.resume();
       const headers = { "content-type": "application/xml", "x-amz-bucket-region": "eu-central-1" };

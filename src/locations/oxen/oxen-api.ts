@@ -62,7 +62,9 @@ export class OxenApi {
     const { statusCode: status, body } = await this.#send(asked, signal);
     const bytes = await bounded(body, signal);
     const parsed = parse(bytes);
-    if (status < 300 || asked.expected?.includes(status)) return { status, body: parsed };
+    if (status < 300) return { status, body: parsed };
+    if (isPage(status, bytes, parsed)) throw pageFound(status);
+    if (asked.expected?.includes(status)) return { status, body: parsed };
     throw refusal(status, parsed);
   }
 
@@ -78,7 +80,9 @@ export class OxenApi {
       const bytes = Number(headers["content-length"] ?? Number.NaN);
       return { bytes: Number.isSafeInteger(bytes) ? bytes : null, body };
     }
-    const answer = parse(await bounded(body, signal));
+    const bytes = await bounded(body, signal);
+    const answer = parse(bytes);
+    if (isPage(status, bytes, answer)) throw pageFound(status);
     if (status === 404) return null;
     throw refusal(status, answer);
   }
@@ -146,6 +150,19 @@ function parse(bytes: Buffer): unknown {
     return null;
   }
 }
+
+/** The Oxen server answers some wrong requests in plain text. */
+const WRONG_REQUESTS = [400, 401, 403];
+
+/** Recognizes what another server says in the place of the Oxen server, such as a proxy whose server is away. */
+const isPage = (status: number, bytes: Buffer, parsed: unknown) =>
+  !WRONG_REQUESTS.includes(status) && bytes.length > 0 && parsed === null;
+
+const pageFound = (status: number) =>
+  new LocationError(
+    "unavailable",
+    `another server answers ${status} in the place of the Oxen server`,
+  );
 
 function refusal(status: number, body: unknown): LocationError {
   const { status_message: message, status_description: description } = (body ?? {}) as Record<

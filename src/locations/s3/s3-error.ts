@@ -9,17 +9,21 @@ import {
   statusOf,
   unavailable,
 } from "../../blobs/s3-client.ts";
-import { LocationError } from "../location.ts";
+import { LocationError, type LocationFailure } from "../location.ts";
 
 /** Only reading has a condition: the tag of the object. */
 const PRECONDITION_FAILED = 412;
+/** What Ceph and versitygw, and MinIO, say of a bucket that is full. They answer 403 and 400, as to a wrong request. */
+const FULL = ["QuotaExceeded", "XMinioAdminBucketQuotaExceeded"];
 
 /** `what` names the object in the words of clients. An aborted call throws the reason of its signal. */
 export function s3Error(error: unknown, what: string, signal: AbortSignal): unknown {
   if (signal.aborted) return signal.reason;
   const cause = blobCause(error);
   if (cause instanceof LocationError || !(cause instanceof Error)) return cause;
-  if (isMissing(cause)) return new LocationError("not_found", `there is no ${what}`, { cause });
+  if (isMissing(cause) && !isPage(cause)) {
+    return new LocationError("not_found", `there is no ${what}`, { cause });
+  }
   if (isNoSuchUpload(cause)) {
     return new LocationError("unavailable", `${what}: its upload was aborted`, { cause });
   }
@@ -27,10 +31,31 @@ export function s3Error(error: unknown, what: string, signal: AbortSignal): unkn
   if (status === PRECONDITION_FAILED) {
     return new LocationError("unavailable", `${what} changed while it was read`, { cause });
   }
-  const { isRefusal } = unavailable(cause);
-  const failure =
-    status === 401 || status === 403 ? "forbidden" : isRefusal ? "refused" : "unavailable";
-  return new LocationError(failure, `${what}: ${textOf(cause, status)}`, { cause });
+  return new LocationError(failureOf(cause, status), `${what}: ${textOf(cause, status)}`, {
+    cause,
+  });
+}
+
+function failureOf(cause: Error, status: number | undefined): LocationFailure {
+  if (FULL.includes(cause.name)) return "unavailable";
+  if (status === 401 || status === 403) return "forbidden";
+  return unavailable(cause).isRefusal && !isPage(cause) ? "refused" : "unavailable";
+}
+
+interface Answered extends Error {
+  readonly Code?: unknown;
+  readonly $response?: { readonly headers?: Readonly<Record<string, string | undefined>> };
+}
+
+/**
+ * Recognizes what another server says in the place of the bucket, such as a proxy whose server is away. A bucket says in XML what
+ * is wrong. The answer to a HEAD has no text, so a 404 to one may be of either.
+ */
+export function isPage(cause: unknown): boolean {
+  if (!(cause instanceof Error)) return false;
+  const { Code, $response } = cause as Answered;
+  const type = $response?.headers?.["content-type"];
+  return Code === undefined && type !== undefined && !/xml/i.test(type);
 }
 
 /**
@@ -38,7 +63,7 @@ export function s3Error(error: unknown, what: string, signal: AbortSignal): unkn
  * parts of a large object, so it passes with time.
  */
 export function writeError(error: unknown, what: string, signal: AbortSignal): unknown {
-  if (signal.aborted || !isMissing(error)) return s3Error(error, what, signal);
+  if (signal.aborted || !isMissing(error) || isPage(error)) return s3Error(error, what, signal);
   return new LocationError("unavailable", `${what}: the server does not find its upload`, {
     cause: error,
   });
@@ -58,6 +83,7 @@ function textOf(cause: Error, status: number | undefined): string {
     return `batchd cannot ask the bucket as it is configured: ${cause.message}`;
   // An answer without a body, as that to a HEAD, has no text.
   if (status !== undefined) {
+    if (isPage(cause)) return `another server answers ${status} in its place`;
     const { name } = cause;
     const [message = ""] = cause.message.split(SDK_HINT, 1);
     const words = message.includes(name) ? message : `${name} ${message}`.trim();

@@ -8,7 +8,13 @@
  * Two locations may be one place, so two deliveries of a batch may write there at a time. An object also carries the delivery
  * that has made it, and no other one removes it.
  */
-import { DeleteObjectCommand, HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
+import { Readable } from "node:stream";
+import {
+  DeleteObjectCommand,
+  GetObjectCommand,
+  HeadObjectCommand,
+  type S3Client,
+} from "@aws-sdk/client-s3";
 import {
   encryptionOf,
   isMissing,
@@ -36,7 +42,7 @@ import { isContentOf, untilAborted } from "../parcel-bytes.ts";
 import { watched } from "../watched-file.ts";
 import { boundAnswers } from "./bounded-answers.ts";
 import { parseSaved, S3Progress } from "./progress.ts";
-import { s3Error, writeError } from "./s3-error.ts";
+import { isPage, s3Error, writeError } from "./s3-error.ts";
 import { inTime, S3Sender } from "./sender.ts";
 import { abortUnsaved, abortUpload, isSmall, putInParts, putWhole, type Target } from "./upload.ts";
 
@@ -66,11 +72,11 @@ export class S3Location implements Location {
     const { bucket, prefix } = this.#options;
     const key = prefix + path;
     const what = `file ${path} in ${this.name}`;
-    const found = await this.#sender(signal)
-      .send(new HeadObjectCommand({ Bucket: bucket, Key: key }))
-      .catch((error: unknown) => {
+    const found = await findNamed(this.#sender(signal), { Bucket: bucket, Key: key }).catch(
+      (error: unknown) => {
         throw s3Error(error, what, signal);
-      });
+      },
+    );
     const { ContentLength: bytes = null, ETag: etag, VersionId: version } = found;
     const { clock } = this.#options;
     const object = { client: this.#client, bucket, path: key, key: path, etag, signal, clock };
@@ -239,9 +245,30 @@ const MADE_BY = "batchd-delivery";
  */
 type Found = "missing" | "same" | "of_other" | "other";
 
-const headOf = (sender: S3Sender, object: { readonly Bucket: string; readonly Key: string }) =>
-  sender.send(new HeadObjectCommand(object)).catch((error: unknown) => {
-    if (isMissing(error)) return null;
+interface ObjectName {
+  readonly Bucket: string;
+  readonly Key: string;
+}
+
+/**
+ * Rejects with the word of the bucket itself if there is no such object. A proxy whose server is away answers a HEAD in the same
+ * way, so the object is asked for once more.
+ */
+async function findNamed(sender: S3Sender, object: ObjectName) {
+  const head = new HeadObjectCommand(object);
+  try {
+    return await sender.send(head);
+  } catch (error) {
+    if (!isMissing(error)) throw error;
+    const { Body } = await sender.send(new GetObjectCommand({ ...object, Range: "bytes=0-0" }));
+    if (Body instanceof Readable) Body.destroy();
+    return sender.send(head);
+  }
+}
+
+const headOf = (sender: S3Sender, object: ObjectName) =>
+  findNamed(sender, object).catch((error: unknown) => {
+    if (isMissing(error) && !isPage(error)) return null;
     throw error;
   });
 

@@ -1,0 +1,73 @@
+/** A bucket whose server is away behind a proxy, which answers in its place. A bucket says in XML what is wrong. */
+import { createServer } from "node:http";
+import { PutObjectCommand } from "@aws-sdk/client-s3";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { BUCKET, BucketLocations } from "../support/bucket-locations.ts";
+import { listening } from "../support/listening.ts";
+import { aBrokenFile, aCall, aFile, aParcel, Progress, pathOf } from "../support/parcels.ts";
+import { startS3Proxy } from "../support/s3-proxy.ts";
+import { hasS3Server } from "../support/s3-server.ts";
+
+const OTHER = "another server answers 404 in its place";
+
+let bucket: BucketLocations;
+
+describe.runIf(hasS3Server())("a page in the place of a bucket", () => {
+  beforeAll(async () => {
+    bucket = await BucketLocations.start();
+  });
+  afterAll(() => bucket[Symbol.asyncDispose]());
+
+  test("is no word that there is no file", async () => {
+    await using proxy = await startS3Proxy(bucket.url);
+    const prefix = bucket.newPrefix();
+    const location = bucket.openAt(prefix, { endpoint: proxy.url });
+    const Key = `${prefix}in.jsonl`;
+    await bucket.client.send(new PutObjectCommand({ Bucket: BUCKET, Key, Body: "x" }));
+    const open = () => location.open(pathOf("in.jsonl"), aCall());
+
+    proxy.trouble = { kind: "page_found", status: 404 };
+    const away = { failure: "unavailable", message: `file in.jsonl in lake: ${OTHER}` };
+    await expect(open()).rejects.toMatchObject(away);
+    proxy.trouble = null;
+    await using file = await open();
+    expect(file.bytes).toBe(1);
+    await expect(location.open(pathOf("no.jsonl"), aCall())).rejects.toMatchObject({
+      failure: "not_found",
+    });
+  });
+
+  test("is no word that nothing is left of a delivery that was given up", async () => {
+    await using proxy = await startS3Proxy(bucket.url);
+    const prefix = bucket.newPrefix();
+    const location = bucket.openAt(prefix, { endpoint: proxy.url });
+    const broken = aBrokenFile(aFile("output.jsonl", "o\n"), 0, new Error("killed"));
+    const files = [aFile("errors.jsonl", "e\n"), broken, aFile("run.json", "{}")];
+    const progress = new Progress();
+    const attempt = location.deliver(aParcel({ files }), aCall({ progress }));
+    await expect(attempt).rejects.toThrow("killed");
+    expect(bucket.filesBelow(prefix).size).toBe(1);
+
+    proxy.trouble = { kind: "page_found", status: 404 };
+    const discard = () => location.discard(progress.saved ?? "", aCall());
+    await expect(discard()).rejects.toMatchObject({ failure: "unavailable" });
+    proxy.trouble = null;
+    await discard();
+    expect(bucket.filesBelow(prefix).size).toBe(0);
+  });
+
+  test.each([
+    [403, "QuotaExceeded"],
+    [400, "XMinioAdminBucketQuotaExceeded"],
+  ])("is none that is full, and says so with %i %s", async (status, code) => {
+    const text = `<?xml version="1.0"?><Error><Code>${code}</Code><Message>full</Message></Error>`;
+    const full = createServer((asked, answer) => {
+      asked.resume();
+      if (asked.method === "HEAD") return answer.writeHead(404).end();
+      return answer.writeHead(status, { "content-type": "application/xml" }).end(text);
+    });
+    const endpoint = `http://127.0.0.1:${await listening(full)}`;
+    const delivered = bucket.openAt("p/", { endpoint }).deliver(aParcel(), aCall());
+    await expect(delivered).rejects.toMatchObject({ failure: "unavailable", isRetryable: true });
+  });
+});
