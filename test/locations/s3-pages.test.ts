@@ -59,8 +59,9 @@ describe.runIf(hasS3Server())("a page in the place of a bucket", () => {
   test.each([
     [403, "QuotaExceeded"],
     [400, "XMinioAdminBucketQuotaExceeded"],
-  ])("is none that is full, and says so with %i %s", async (status, code) => {
-    const text = `<?xml version="1.0"?><Error><Code>${code}</Code><Message>full</Message></Error>`;
+    [403, "RequestTimeTooSkewed"],
+  ])("is no other than one that is full or has a wrong clock: %i %s", async (status, code) => {
+    const text = `<?xml version="1.0"?><Error><Code>${code}</Code><Message>no</Message></Error>`;
     const full = createServer((asked, answer) => {
       asked.resume();
       if (asked.method === "HEAD") return answer.writeHead(404).end();

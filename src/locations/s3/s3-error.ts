@@ -13,8 +13,11 @@ import { LocationError, type LocationFailure } from "../location.ts";
 
 /** Only reading has a condition: the tag of the object. */
 const PRECONDITION_FAILED = 412;
-/** What Ceph and versitygw, and MinIO, say of a bucket that is full. They answer 403 and 400, as to a wrong request. */
-const FULL = ["QuotaExceeded", "XMinioAdminBucketQuotaExceeded"];
+/**
+ * What passes with time, although a wrong request has the same status: a wrong clock, until it is set, and a bucket that is full,
+ * in the words of Ceph and versitygw, and of MinIO.
+ */
+const PASSING_NAMES = ["RequestTimeTooSkewed", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded"];
 
 /** `what` names the object in the words of clients. An aborted call throws the reason of its signal. */
 export function s3Error(error: unknown, what: string, signal: AbortSignal): unknown {
@@ -37,7 +40,7 @@ export function s3Error(error: unknown, what: string, signal: AbortSignal): unkn
 }
 
 function failureOf(cause: Error, status: number | undefined): LocationFailure {
-  if (FULL.includes(cause.name)) return "unavailable";
+  if (PASSING_NAMES.includes(cause.name)) return "unavailable";
   if (status === 401 || status === 403) return "forbidden";
   return unavailable(cause).isRefusal && !isPage(cause) ? "refused" : "unavailable";
 }
