@@ -129,14 +129,19 @@ async function deliverOnce(repository: TestRepository, location: Record<string, 
   return { processes, shown: JSON.stringify([service.events.all, history]) };
 }
 
-test("results wait for a repository in whose place a proxy shows a page", async () => {
+test.each([
+  [200, "text/html", "<html>Log in</html>", "shows no branch"],
+  [404, "text/html", "<html>Not found</html>", "not found"],
+  [404, "text/plain", "404 page not found\n", "404 page not found"],
+])("results wait for a repository in whose place a proxy answers %i %s", async (...page) => {
+  const [pageStatus, type, text, words] = page;
   using repository = new TestRepository();
   repository.git("config", "http.receivepack", "true");
   let isAway = true;
   const server = serveOverHttp(repository);
   const [serve] = server.listeners("request") as [RequestListener];
   server.removeAllListeners("request").on("request", (asked, answer) => {
-    if (isAway) answer.writeHead(200, { "content-type": "text/html" }).end("<html>Log in</html>");
+    if (isAway) answer.writeHead(pageStatus, { "content-type": type }).end(text);
     else serve(asked, answer);
   });
   const address = `http://127.0.0.1:${await listening(server)}/${basename(repository.path)}`;
@@ -156,12 +161,35 @@ test("results wait for a repository in whose place a proxy shows a page", async 
   await Promise.race(tries.map((end) => service.events.reached(end, { delivery })));
   expect(await service.openai.get(`${path}/${delivery}`)).toMatchObject({
     status: "pending",
-    error: { message: "evals shows no branch: it is empty, or another server answers for it" },
+    error: { code: "unavailable", message: expect.stringContaining(words) as string },
   });
   isAway = false;
   clock.advance(60_000);
   await service.events.reached("delivery.delivered", { delivery });
   expect(repository.branches).toEqual([`batch/${id}`, "main"]);
+});
+
+test("a delivery to a repository that its server does not know fails at once", async () => {
+  const server = createServer((_, answer) => {
+    answer.writeHead(404, { "content-type": "text/plain" }).end("Repository not found\n");
+  });
+  const repository = `http://127.0.0.1:${await listening(server)}/none.git`;
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { locations: [{ name: "evals", kind: "git", access: "write", repository }] },
+  });
+  const { id } = await service.run(chatLines(1));
+  const made = await service.openai.post(`/batches/${id}/deliveries`, {
+    body: { location: "evals" },
+  });
+  const { id: delivery } = made as DeliveryObject;
+  const tries = ["delivery.given_up", "delivery.attempt_failed"] as const;
+  await Promise.race(tries.map((end) => service.events.reached(end, { delivery })));
+  expect(await service.openai.get(`/batches/${id}/deliveries/${delivery}`)).toMatchObject({
+    status: "failed",
+    error: { message: expect.stringContaining("Repository not found") as string },
+  });
 });
 
 test("a file of a repository that goes away is no file that is too long, however large the trees are", async () => {

@@ -22,6 +22,14 @@ const FAILURES: readonly (readonly [RegExp, LocationFailure])[] = [
   [/rejected|declined|not found|does not appear to be a git repository|does not exist/i, "refused"],
 ];
 
+/**
+ * Recognizes a 404 that is no word of a server of repositories, which says in plain text that it has none. A proxy whose server is
+ * away answers with a page, which git does not show, or as Traefik does.
+ */
+const isPage = (complaint: string) =>
+  /^fatal: repository '.*' not found/m.test(complaint) &&
+  !/^remote: (?!404 page not found)/m.test(complaint);
+
 /** The lines that say something, instead of what git was doing. */
 const TELLING = /^(?:remote: |fatal: |error: | ! |!\t)/;
 const PROGRESS = /^remote: [\w ]+: +\d+%/;
@@ -29,7 +37,8 @@ const PROGRESS = /^remote: [\w ]+: +\d+%/;
 export function gitError(error: unknown, what: string, address: string): unknown {
   if (!(error instanceof GitFailed)) return error;
   const { complaint, isSilent } = error;
-  const failure = FAILURES.find(([pattern]) => pattern.test(complaint))?.[1] ?? "unavailable";
+  const known = FAILURES.find(([pattern]) => pattern.test(complaint))?.[1];
+  const failure = isPage(complaint) ? "unavailable" : (known ?? "unavailable");
   if (isSilent) {
     return new LocationError("unavailable", `${what}: git took too long`, { cause: error });
   }
