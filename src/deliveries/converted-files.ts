@@ -9,6 +9,7 @@ import type { Blobs } from "../blobs/blobs.ts";
 import type { TableFormat } from "../contract/results.ts";
 import { converted } from "../formats/converted.ts";
 import type { ParcelFile } from "../locations/location.ts";
+import { workFor } from "../resources/client-work.ts";
 import { Semaphore } from "../resources/semaphore.ts";
 
 export const CONVERTED_PREFIX = "deliveries/";
@@ -27,11 +28,16 @@ interface ConversionDeps {
   readonly signal: AbortSignal;
 }
 
-/** The conversions at once, of all deliveries together: each has a thread and takes some 150 MB. The others wait. */
-const conversions = new Semaphore(2);
+/**
+ * The conversions at once, of all deliveries together: each has a thread and takes some 150 MB. The others wait. Those of large
+ * files last for minutes, so further projects have one each.
+ */
+const OF_ANY_PROJECT = 2;
+const MOST = 4;
+const conversions = new Semaphore(OF_ANY_PROJECT, MOST);
 
 export const convert = (conversion: Conversion, deps: ConversionDeps): Promise<ParcelFile> =>
-  conversions.run(() => convertNow(conversion, deps));
+  workFor(conversion.file.project, () => conversions.run(() => convertNow(conversion, deps)));
 
 async function convertNow(
   { file, format, blobKey, name }: Conversion,

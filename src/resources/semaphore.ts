@@ -1,23 +1,52 @@
-/** Limits how many things happen at the same time. The projects for which the others wait take turns. */
-import { ClientTurns } from "./client-turns.ts";
+/**
+ * Limits how many things happen at the same time. The projects for which the others wait take turns. A few happen for any project,
+ * and beyond them, up to `most`, one for each project that has none: a project whose long things take all places holds up no
+ * other one.
+ */
+import { ClientTurns, type Party } from "./client-turns.ts";
+import { projectOfWork } from "./client-work.ts";
 
 export class Semaphore {
-  #freeCount: number;
+  readonly #ofAnyProject: number;
+  readonly #most: number;
+  #count = 0;
+  readonly #countOf = new Map<Party, number>();
   readonly #waiting = new ClientTurns<() => void>();
 
-  constructor(count: number) {
-    this.#freeCount = count;
+  constructor(ofAnyProject: number, most = ofAnyProject) {
+    this.#ofAnyProject = ofAnyProject;
+    this.#most = most;
   }
 
   async run<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#freeCount > 0) this.#freeCount--;
+    const party = projectOfWork();
+    if (this.#mayBegin(party)) this.#begin(party);
     else await new Promise<void>((resolve) => this.#waiting.add(resolve));
     try {
       return await work();
     } finally {
-      const next = this.#waiting.next();
-      if (next === null) this.#freeCount++;
-      else next[0]();
+      this.#end(party);
+      const next = this.#waiting.next(this.#mayBegin);
+      if (next !== null) {
+        const [start, of] = next;
+        this.#begin(of);
+        start();
+      }
     }
+  }
+
+  readonly #mayBegin = (party: Party): boolean =>
+    this.#count < this.#ofAnyProject || (this.#count < this.#most && !this.#countOf.has(party));
+
+  #begin(party: Party): void {
+    this.#count += 1;
+    this.#countOf.set(party, (this.#countOf.get(party) ?? 0) + 1);
+  }
+
+  #end(party: Party): void {
+    this.#count -= 1;
+    const left = (this.#countOf.get(party) ?? 1) - 1;
+    if (left > 0) this.#countOf.set(party, left);
+    else this.#countOf.delete(party);
   }
 }

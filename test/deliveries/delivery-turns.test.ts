@@ -1,9 +1,12 @@
-/** Deliveries of several projects to one place. */
+/** Deliveries of several projects, to one place and as tables. */
+import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { submitLines } from "../support/batches.ts";
 import { dataRoot } from "../support/data-root.ts";
-import { create, post, upload } from "../support/projects.ts";
-import { startTestService, type TestService } from "../support/service.ts";
+import { blobsAround, GatedBlobs } from "../support/gated-blobs.ts";
+import { clientOf, create, post, upload } from "../support/projects.ts";
+import { chatLines, startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -62,3 +65,51 @@ test.each([
     expect(order.indexOf(batches.at(-1) ?? "")).toBeLessThanOrEqual(SIDE_BY_SIDE);
   },
 );
+
+/** So many tables are made at a time for any project. */
+const TABLES = 2;
+
+test("a delivery as a table waits for none of the tables of another project, however long those take", async () => {
+  using share = temporaryFolder("batchd-share-");
+  const keys = ["many", "one"].map((name) => ({ name, key: `key-${name}`, project: name }));
+  const names = ["a", "b", "c", "d"];
+  const locations = names.map((name) => ({
+    name,
+    kind: "folder",
+    path: mkdtempSync(join(share.path, name)),
+    access: "write",
+  }));
+  const gated = blobsAround(GatedBlobs);
+  await using upstream = await startUpstream();
+  await using service = await startTestService({
+    config: { auth: { keys }, locations },
+    upstreamUrl: upstream.url,
+    openStorage: gated.open,
+  });
+  const { events, url } = service;
+  const endBatch = async (key: string) => {
+    const { id } = await submitLines(clientOf(url, key), chatLines(1));
+    await events.reached("batch.completed", { batch: id });
+    return id;
+  };
+  const deliver = async (batch: string, location: string, key: string) => {
+    const asked = { location, format: "csv" };
+    const { body } = await post(url, `batches/${batch}/deliveries`, asked, key);
+    return body.id ?? "";
+  };
+  const [long, short] = [await endBatch("key-many"), await endBatch("key-one")];
+  const { puts } = gated.blobs();
+  puts.close("deliveries/");
+  const held: string[] = [];
+  for (const name of names.slice(0, -1)) held.push(await deliver(long, name, "key-many"));
+  await puts.reached(TABLES);
+  // Those at the gate stay there.
+  puts.close("no blob");
+  try {
+    const delivery = await deliver(short, "d", "key-one");
+    await events.reached("delivery.delivered", { delivery });
+  } finally {
+    puts.open();
+  }
+  for (const each of held) await events.reached("delivery.delivered", { delivery: each });
+});

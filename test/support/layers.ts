@@ -217,6 +217,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       "resources/address-guard.ts",
       "deliveries/",
       "blobs/file-system.ts",
+      "resources/client-work.ts",
       "resources/semaphore.ts",
       "resources/name-lookup.ts",
       "system-code.ts",
