@@ -10,9 +10,11 @@ import { expect, test } from "vitest";
 import { ProjectSettings } from "../src/contract/project.ts";
 import { UPLOAD_MAX_PARTS } from "../src/contract/upload.ts";
 import { submitLines } from "./support/batches.ts";
+import { chatTemplate, derive } from "./support/derived.ts";
 import { forAllTests } from "./support/for-all-tests.ts";
 import { clientOf } from "./support/projects.ts";
-import { chatLines } from "./support/service.ts";
+import { hasS3Server, newPrefix, startS3Server } from "./support/s3-server.ts";
+import { chatLine, chatLines } from "./support/service.ts";
 import { temporaryFolder } from "./support/store-builders.ts";
 import { startUpstream } from "./support/upstream.ts";
 import { AGAIN, MAX_TURN_MS, startWatched } from "./support/watched-server.ts";
@@ -192,5 +194,49 @@ test(
     await Promise.all(together.map((each) => each()));
     // A slice takes 8 ms, and the code has run before.
     expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS / 4);
+  },
+);
+
+const LONG_ROW_BYTES = 180_000_000;
+
+const PLACES = hasS3Server() ? ["a folder", "a bucket"] : ["a folder"];
+
+test.for(PLACES)(
+  "no turn of the event loop is long while a row of 180 MB in %s is shown, fills a template, or is taken over by a retry",
+  AGAIN,
+  async (place) => {
+    await using s3 = place === "a bucket" ? await startS3Server() : null;
+    await using upstream = await startUpstream();
+    upstream.forget();
+    const dataDir = await mkdtemp(join(folder, "data-"));
+    const upstreams = [{ name: "u", base_url: upstream.url, models: ["*"] }];
+    const limits = { max_answer_bytes: "192MiB" };
+    await using watched = await startWatched(dataDir, upstreams, {
+      limits,
+      ...(s3 !== null && { storage: s3.storage({ prefix: newPrefix() }) }),
+    });
+    const { openai, server, url } = watched;
+    const lines = [
+      chatLine("a", `[[big ${LONG_ROW_BYTES}]]`),
+      chatLine("b", "[[status 400 x1]]"),
+      chatLine("c", "Hello"),
+    ];
+    const { id } = await submitLines(openai, lines);
+    await server.batchEnded(id);
+    const longestTurnMs = await watched.watch();
+
+    const page = await fetch(`${url}/v1/batches/${id}/lines?limit=1`);
+    expect((await page.arrayBuffer()).byteLength).toBeGreaterThan(LONG_ROW_BYTES);
+    const template = chatTemplate("{{output.model}}");
+    const { batch: next } = await derive(watched, { batch: id, lines: "succeeded", template });
+    await server.batchEnded(next.id);
+    expect((await openai.batches.retrieve(next.id)).request_counts?.completed).toBe(2);
+    const { batch: retry } = await derive(watched, { batch: id, lines: "failed", merge: true });
+    await server.batchEnded(retry.id);
+    const { output_file_id } = await openai.batches.retrieve(retry.id);
+    const { bytes } = await openai.files.retrieve(output_file_id ?? "");
+    expect(bytes).toBeGreaterThan(LONG_ROW_BYTES);
+
+    expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
   },
 );

@@ -14,7 +14,13 @@ import type { Store } from "../store/store.ts";
 import { customIdOf, linesOfFile } from "./chunk-input.ts";
 import { SOURCE_ANSWER_LOST } from "./failure.ts";
 import { JournalOver } from "./journal-windows.ts";
-import { inLineOrder, type PlacedLine, placedRows, resultRows, wholeLine } from "./result-rows.ts";
+import {
+  inLineOrder,
+  MAX_GATHERED_ROW_BYTES,
+  type PlacedLine,
+  placedRows,
+  wholeLine,
+} from "./result-rows.ts";
 import { isLost } from "./segment.ts";
 
 interface MergedLinesDeps {
@@ -79,8 +85,10 @@ export async function* numbersInSource(
 ): AsyncGenerator<number> {
   const { output, error } = await store.findMergedResults(batch);
   const lines = batch.source?.lines ?? "all";
+  // Only the numbers are wanted, so no long row is read for them.
+  const query = { blobs, afterLine: 0, maxRowBytes: MAX_GATHERED_ROW_BYTES };
   const rowsOf = (kind: ResultKind) =>
-    resultRows(KEPT[lines] === kind ? null : { output, error }[kind], { blobs, afterLine: 0 });
+    placedRows(KEPT[lines] === kind ? null : { output, error }[kind], query);
   for await (const { number } of inLineOrder(rowsOf("output"), rowsOf("error"))) yield number;
 }
 
@@ -108,7 +116,7 @@ async function* rowsOrLosses(
 ): AsyncGenerator<KeptRow> {
   let last = 0;
   try {
-    const query = { afterLine: 0, maxRowBytes: Number.MAX_SAFE_INTEGER };
+    const query = { afterLine: 0, maxRowBytes: MAX_GATHERED_ROW_BYTES };
     for await (const line of keptRows(batch, query, deps)) {
       last = line.number;
       yield { ...(await wholeLine(line, deps.blobs)), kind, isLost: false };

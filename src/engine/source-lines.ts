@@ -8,7 +8,7 @@ import type { SourceFiles } from "../batch/derivation.ts";
 import type { BlobReader } from "../blobs/blobs.ts";
 import type { SourceLines } from "../contract/batch-extension.ts";
 import { linesOfFile } from "./chunk-input.ts";
-import { resultRows } from "./result-rows.ts";
+import { MAX_GATHERED_ROW_BYTES, type PlacedLine, placedRows, wholeLine } from "./result-rows.ts";
 
 export interface LinesOfSource {
   readonly lines: SourceLines;
@@ -40,7 +40,8 @@ export async function* linesOfSource(
         const isFailed = failed === null || (await failed.at(number)) !== null;
         if (isFailed !== (lines === "failed")) continue;
       }
-      yield { bytes, row: answers === null ? null : await answers.at(number) };
+      const answer = answers === null ? null : await answers.at(number);
+      yield { bytes, row: answer === null ? null : (await wholeLine(answer, blobs)).row };
     }
   } finally {
     await failed?.close();
@@ -50,21 +51,22 @@ export async function* linesOfSource(
 
 /** The rows of a result file. They are asked for in the order of their lines. */
 class RowsByLine {
-  readonly #rows: ReturnType<typeof resultRows>;
+  readonly #rows: AsyncGenerator<PlacedLine>;
   #number = 0;
-  #row: Buffer | null = null;
+  #line: PlacedLine | null = null;
 
   constructor(file: StoredFile | null, blobs: BlobReader) {
-    this.#rows = resultRows(file, { blobs, afterLine: 0 });
+    const query = { blobs, afterLine: 0, maxRowBytes: MAX_GATHERED_ROW_BYTES };
+    this.#rows = placedRows(file, query);
   }
 
-  async at(number: number): Promise<Buffer | null> {
+  async at(number: number): Promise<PlacedLine | null> {
     while (this.#number < number) {
       const next = await this.#rows.next();
       this.#number = next.done === true ? Number.POSITIVE_INFINITY : next.value.number;
-      this.#row = next.done === true ? null : next.value.row;
+      this.#line = next.done === true ? null : next.value;
     }
-    return this.#number === number ? this.#row : null;
+    return this.#number === number ? this.#line : null;
   }
 
   async close(): Promise<void> {
