@@ -37,20 +37,62 @@ const PAGE = `<!doctype html>
 </html>
 `;
 
-const PAGE_CODE = `SwaggerUIBundle({
+/**
+ * What screen readers need and Swagger UI lacks: a path is not a link within the button that folds its operation, everything
+ * is in a landmark, no heading skips a level, and each list of choices has a name.
+ */
+const PAGE_CODE = `function readable({ React: { createElement: make, Fragment } }) {
+  const below = (level, title) => (Original) => (props) =>
+    make(Fragment, null, make(level, { className: "unseen" }, title), make(Original, props));
+  const region = (label) => (Original) => (props) =>
+    make("section", { "aria-label": label }, make(Original, props));
+  return {
+    wrapComponents: {
+      DeepLink: () => ({ text }) => make("span", null, text),
+      InfoContainer: region("About"),
+      ServersContainer: region("Server"),
+      AuthorizeBtnContainer: region("Key"),
+      operations: below("h2", "Operations"),
+      Models: below("h3", "Shapes of requests and answers"),
+    },
+  };
+}
+
+const page = document.getElementById("document");
+new MutationObserver(() => {
+  for (const list of page.querySelectorAll("select:not([aria-label])")) {
+    list.ariaLabel = list.closest("[data-param-name]")?.dataset.paramName ?? "Choice";
+  }
+}).observe(page, { childList: true, subtree: true });
+
+SwaggerUIBundle({
   url: "openapi.yaml",
   dom_id: "#document",
   deepLinking: true,
   defaultModelsExpandDepth: 0,
   defaultModelRendering: "example",
   displayRequestDuration: true,
+  syntaxHighlight: { theme: "obsidian" },
+  plugins: [readable],
 });
 `;
 
+/** The colours are those of Swagger UI, so dark that text of them, or on them, can be read. */
 const PAGE_STYLES = `body { margin: 0; }
 .hint { font-family: sans-serif; margin: 3rem; }
+.unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 .swagger-ui .info { margin: 2rem 0 1rem; }
 .swagger-ui .scheme-container { box-shadow: none; padding: 0 0 1rem; }
+.swagger-ui .info .title small { background: #565c66; }
+.swagger-ui .info .title small.version-stamp { background: #4a6a00; }
+.swagger-ui .info a, .swagger-ui .info .base-url, .swagger-ui .url { color: #1f66b5; }
+.swagger-ui .btn.authorize { border-color: #1d7a4f; color: #1d7a4f; }
+.swagger-ui .btn.authorize svg { fill: #1d7a4f; }
+.swagger-ui .opblock.opblock-post .opblock-summary-method { background: #1d7a4f; }
+.swagger-ui .opblock.opblock-get .opblock-summary-method { background: #1c69b8; }
+.swagger-ui .markdown code, .swagger-ui .renderedMarkdown code { color: #6b0fc0; }
+.swagger-ui .parameter__in { color: #595959; }
+.swagger-ui .opblock.opblock-delete .opblock-summary-method { background: #c81e1e; }
 `;
 
 const SECURITY_POLICY = [
