@@ -18,7 +18,7 @@ import {
   type ByteRange,
   type LinkHeaders,
 } from "../blobs/blobs.ts";
-import type { Clock } from "../clock.ts";
+import { type Clock, every } from "../clock.ts";
 import { DOWNLOADABLE_PURPOSES } from "../contract/file.ts";
 import { PublicError } from "../errors.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
@@ -40,6 +40,9 @@ const BATCH_INPUT_KEPT_SECONDS = 2_592_000;
 
 /** The age of a file that no bucket whose copies are behind can still be without. */
 export const BEHIND_MS = 10 * 60 * 1000;
+
+/** A reading that goes on is looked at so often. Most have ended before the first look. */
+const LOOK_EVERY_MS = 10_000;
 
 export interface FilesDeps {
   readonly store: Store;
@@ -181,7 +184,10 @@ export class Files {
     return file;
   }
 
-  /** Opens the content. Resolves once the first bytes are there, so that a fault can still become an error answer. */
+  /**
+   * Opens the content. Resolves once the first bytes are there, so that a fault can still become an error answer. The reading
+   * ends with an error when the file is deleted.
+   */
   async openContent(file: StoredFile, range: ByteRange): Promise<Readable> {
     const content = this.#deps.blobs.read(file.blobKey, range);
     try {
@@ -193,7 +199,26 @@ export class Files {
         throw new BlobsUnavailable(cause.message, { cause, isRefusal: false });
       throw await this.#lostOrDeleted(file, cause);
     }
+    this.#endWithFile(file, content);
     return content;
+  }
+
+  /**
+   * A client may read as slowly as it likes, and a file that is open keeps its bytes on the disk. With downloads of deleted files, a
+   * project could fill the disk, whatever its quota.
+   */
+  #endWithFile(file: StoredFile, content: Readable): void {
+    if (content.closed) return;
+    const { store, clock } = this.#deps;
+    const look = async () => {
+      // A store that is away says nothing.
+      const found = await store.findFile(file).catch(() => file);
+      if (found === null) content.destroy(noSuchFile(file.id, "id"));
+    };
+    content.once(
+      "close",
+      every(clock, LOOK_EVERY_MS, () => void look()),
+    );
   }
 
   /** A file whose row is still there has lost its content. Its client needs another file, and its operator a backup. */
@@ -265,5 +290,5 @@ export const intentRevoked = (blobKey: string) =>
 const hasExpired = ({ expiresAtMs }: StoredFile, nowMs: number) =>
   expiresAtMs !== null && expiresAtMs <= nowMs;
 
-const noSuchFile = (id: string, param: "id" | "after", cause?: BlobNotFound) =>
+const noSuchFile = (id: string, param: "id" | "after", cause?: BlobNotFound): PublicError =>
   new PublicError("not_found", `No such File object: ${truncate(id)}`, { param, cause });

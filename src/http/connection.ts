@@ -3,6 +3,7 @@ import type { IncomingMessage, RequestListener, ServerResponse } from "node:http
 import type { Socket } from "node:net";
 import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
+import { PublicError } from "../errors.ts";
 import type { Log } from "../telemetry/log.ts";
 
 /** The time for which a connection may be silent, unless a request is being carried out. */
@@ -65,13 +66,16 @@ export interface DownloadFields {
   readonly format?: string;
 }
 
-/** Logs a download that broke off. A client that leaves is no fault, and can do so hundreds of times a second. */
+/**
+ * Logs a download that broke off. A client that leaves is no fault, and can do so hundreds of times a second; nor is one that
+ * deletes the file.
+ */
 export function logBroken(
   log: Log,
   fields: DownloadFields & { readonly request_id: string },
   err: unknown,
 ): void {
-  if (isClientGone(err)) log.debug(fields, "download.broken");
+  if (isClientGone(err) || err instanceof PublicError) log.debug(fields, "download.broken");
   else log.warn({ ...fields, err }, "download.broken");
 }
 

@@ -44,9 +44,11 @@ export async function answerContent(
   const { outgoing } = c.env;
   outgoing.writeHead(status, { ...headers, ...trackingHeaders(c) });
   whenClosed(outgoing, () => content.destroy());
+  // A client that reads nothing would keep the connection of a deleted file.
+  content.once("error", () => outgoing.destroy());
   await sendPieces(content, outgoing).catch((err: unknown) => {
     outgoing.destroy();
-    logBroken(log, { file: file.id, request_id: c.get("requestId") }, err);
+    logBroken(log, { file: file.id, request_id: c.get("requestId") }, content.errored ?? err);
   });
   return RESPONSE_ALREADY_SENT;
 }

@@ -129,7 +129,8 @@ export const LOG_EVENTS = {
     "delivery.attempt_failed": "Results could not be delivered once more; it is tried again.",
     "delivery.lost": "Another process has the lease of a delivery, or its batch was deleted.",
     "delivery.started": "This process took the lease of a delivery.",
-    "download.broken": "A client left before the end of its download, or its key has ended.",
+    "download.broken":
+      "A client left before the end of its download, its key has ended, or its file was deleted.",
     "file.removed": "The bytes of a file are gone.",
     "journal.flushed": "A group of answers was made durable.",
     "journal.removed": "The journal of a final batch is gone.",

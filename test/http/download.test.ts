@@ -4,6 +4,7 @@ import { ServerResponse } from "node:http";
 import type { Readable } from "node:stream";
 import { describe, expect, test, vi } from "vitest";
 import { contentDisposition, parseRange } from "../../src/http/download.ts";
+import { FakeClock } from "../support/fake-clock.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { openCount } from "../support/open-files.ts";
 import { RawConnection } from "../support/raw-http.ts";
@@ -13,6 +14,8 @@ const CONTENT = `{"custom_id":"0123456789"}\n`;
 const BYTES = CONTENT.length;
 /** It is more than a connection takes at once. */
 const LARGE = `${JSON.stringify({ filler: "y".repeat(1_000) })}\n`.repeat(20_000);
+/** A download looks so often whether its file is still there. */
+const LOOK_EVERY_MS = 10_000;
 
 const api = forAllTests(await startTestApi());
 const id = await uploadInput(api, CONTENT);
@@ -156,6 +159,35 @@ describe("a download", () => {
     connection.socket.destroy();
     await expect.poll(() => openCount(large)).toBe(0);
     expect((await download()).status).toBe(200);
+  });
+
+  test("ends with its file, whose bytes it would keep on the disk, and with no other one", async () => {
+    const clock = new FakeClock();
+    await using own = await startTestApi({ clock });
+    const [deleted, kept] = [await uploadInput(own, LARGE), await uploadInput(own, LARGE)];
+    const open = async (file: string) => {
+      const connection = await RawConnection.open(own.url);
+      connection.socket.once("data", () => connection.socket.pause());
+      connection.send(`GET /v1/files/${file}/content HTTP/1.1\r\nHost: x\r\n\r\n`);
+      await once(connection.socket, "pause");
+      expect(openCount(file)).toBe(1);
+      return connection;
+    };
+    using broken = await open(deleted);
+    using whole = await open(kept);
+    await own.fetch(`/v1/files/${deleted}`, { method: "DELETE" });
+    clock.advance(LOOK_EVERY_MS);
+    // Neither client reads meanwhile.
+    await expect.poll(() => openCount(deleted)).toBe(0);
+    await expect.poll(() => own.log.join()).toMatch(/"level":"debug".*"download\.broken"/);
+    broken.socket.resume();
+    await expect(broken.answer()).rejects.toThrow("the connection ended");
+    let readBytes = 0;
+    whole.socket.on("data", (text: string) => {
+      readBytes += text.length;
+    });
+    whole.socket.resume();
+    await expect.poll(() => readBytes).toBeGreaterThan(0.9 * LARGE.length);
   });
 
   test("releases the file when the client is gone before it is open", async () => {
