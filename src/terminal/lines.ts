@@ -42,9 +42,13 @@ const INDENT = "  ";
 export function sayTable(head: readonly string[], rows: readonly (readonly string[])[]): void {
   const all = [head, ...rows].map((row) => row.map(printable));
   const widthOf = (cell = "") => (cell.length > MAX_COLUMN_WIDTH ? 0 : cell.length);
-  const widths = head.map((_, i) => Math.max(...all.map((row) => widthOf(row[i]))));
-  const last = Math.max(...all.map((row) => row.at(-1)?.length ?? 0));
-  const starts = startsOfLines(widths.with(-1, last));
+  const widths = head.map((_, i) => longest(all, (row) => widthOf(row[i])));
+  const starts = startsOfLines(
+    widths.with(
+      -1,
+      longest(all, (row) => row.at(-1)?.length ?? 0),
+    ),
+  );
   for (const [at, row] of all.entries()) {
     for (const [i, start] of starts.entries()) {
       const end = starts[i + 1] ?? row.length;
@@ -54,6 +58,10 @@ export function sayTable(head: readonly string[], rows: readonly (readonly strin
     }
   }
 }
+
+/** A call has no room on the stack for as many arguments as a table may have rows. */
+const longest = (rows: readonly (readonly string[])[], of: (row: readonly string[]) => number) =>
+  rows.reduce((most, row) => Math.max(most, of(row)), 0);
 
 /** Returns the columns that begin a line, so that no line is wider than the terminal where that can be. */
 function startsOfLines(widths: readonly number[]): number[] {

@@ -1,10 +1,12 @@
 /** `batchd keys`, on the database of a configuration, with and without a server that is running on it. */
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import Database from "better-sqlite3";
 import { expect, test } from "vitest";
 import { runCommand } from "../support/command.ts";
 import { BatchdProcess, type Exit } from "../support/process.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
+import { putTables } from "../support/tables.ts";
 
 const keys = (dataDir: string, ...args: string[]): Promise<Exit> =>
   runCommand(["keys", ...args, "--data-dir", dataDir]);
@@ -169,4 +171,20 @@ test("a path of the configuration begins where the command is started", async ()
   const { code, stderr } = await runCommand(["keys", "list", "--config", config]);
   expect(code).toBe(1);
   expect(stderr).toContain(`no server has used ${join(process.cwd(), "no-data-here")} yet`);
+});
+
+test("a list has a row for each key, however many there are", async () => {
+  using folder = temporaryFolder("batchd-keys-");
+  const path = join(folder.path, "batchd.sqlite");
+  putTables(path);
+  const db = new Database(path);
+  db.prepare(
+    `with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < ?)
+     insert into api_keys (id, project, name, scopes, digest, created_at_ms)
+     select 'key_' || n, 'default', 'name', '["read"]', ?, 1 from numbers`,
+  ).run(150_000, "0".repeat(64));
+  db.close();
+  const { code, stdout, stderr } = await keys(folder.path, "list");
+  expect({ code, stderr }).toEqual({ code: 0, stderr: "" });
+  expect(stdout.split("\n")).toHaveLength(150_000 + 2);
 });
