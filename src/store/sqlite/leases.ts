@@ -24,7 +24,7 @@ import { interactiveSlots } from "./access-schema.ts";
 import { isKeyInProgress, isOpenBatch, isOpenChunk } from "./conditions.ts";
 import { type Db, type Now, write, writeUnsynced } from "./database.ts";
 import { batchDeliveries } from "./delivery-schema.ts";
-import { and, eq, isNotNull, placeholder, sql } from "./drizzle.ts";
+import { and, eq, gt, isNotNull, placeholder, sql } from "./drizzle.ts";
 import { blobIntents, idempotencyKeys } from "./file-schema.ts";
 import { batches, chunks, webhookDeliveries } from "./schema.ts";
 import { reservations } from "./usage-schema.ts";
@@ -199,9 +199,18 @@ export class SqliteLeases {
   }
 }
 
+/** No event and no delivery waits longer for its next attempt. One that seems to was made before the clock was set back. */
+const LONGEST_WAIT_MS = 60 * 60 * 1000;
+
 /** Takes every lease back when the one owner of the database starts: all former holders are dead. */
-export function takeAllBack(db: Db): void {
+export function takeAllBack(db: Db, nowMs: number): void {
   write(db, () => {
+    for (const table of [webhookDeliveries, batchDeliveries]) {
+      db.update(table)
+        .set({ nextAttemptAtMs: nowMs })
+        .where(gt(table.nextAttemptAtMs, nowMs + LONGEST_WAIT_MS))
+        .run();
+    }
     db.update(batches)
       .set(NO_LEASE)
       .where(and(isOpenBatch, isNotNull(batches.leaseOwner)))

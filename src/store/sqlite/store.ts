@@ -81,7 +81,7 @@ export async function openSqliteStore(options: SqliteOptions): Promise<OpenResul
       return { ok: false, problem: OTHER_VERSION };
     }
     if (isBesideServer || migrateIfKnown(db, migrationsDir)) {
-      if (!isBesideServer) takeAllBack(db);
+      if (!isBesideServer) takeAllBack(db, now());
       const copying = new SqliteCopying(db, now);
       const wal = new WalSync(db);
       const onFailure = (error: unknown) => wal.noteFailure(error);
