@@ -28,6 +28,8 @@ export const renamed = (
 /** Returns a fault of YAML and its place without the lines of the file that follow, which may hold secrets. */
 export function yamlFault(message: string): string {
   const head = (message.split("\n")[0] ?? "").replace(/:$/, "");
+  if (head.startsWith("Source contains multiple documents"))
+    return "the file has a line --- with more settings behind it: it may have one document only";
   if (STAR.test(head)) return `${head} (a text that begins with * needs quotes, as in "*")`;
   if (!isAtVariable(message)) return head;
   return `${head} (within { } and [ ] a variable needs quotes, as in "\${NAME}")`;
@@ -75,8 +77,14 @@ function problemOf(issue: z.core.$ZodIssue, schema: z.ZodType): string | null {
       return issue.message.startsWith("Too small")
         ? boundProblem(issue, "least", issue.minimum)
         : null;
-    case "invalid_key":
-      return issue.issues[0]?.message ?? null;
+    case "invalid_value":
+      return issue.message.startsWith("Invalid")
+        ? `expected ${issue.values.length === 1 ? "" : "one of "}${issue.values.join(", ")}`
+        : null;
+    case "invalid_key": {
+      const [ofKey] = issue.issues;
+      return ofKey === undefined ? null : (problemOf(ofKey, schema) ?? ofKey.message);
+    }
     default:
       return null;
   }

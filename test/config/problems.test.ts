@@ -71,17 +71,20 @@ server: 5
     expect(
       problemsOf(`
 server: { host: "" }
+log_level: loud
 locations: [{ name: a, kind: git, access: read, repository: /r, author_name: "<" }]
 upstreams:
-  - { name: a, base_url: "http://a", models: [], max_concurrency: 200000, headers: { "a b": c } }
+  - { name: a, base_url: "http://a", models: [], max_concurrency: 200000, headers: { "a b": c }, extra_body: { "": 1 } }
   - { name: b, base_url: "http://b", models: ["*"], max_concurrency: 0, min_concurrency: 1.5 }
 `),
     ).toEqual([
       "server.host: expected a text, got an empty one",
+      "log_level: expected one of debug, info, warn, error, silent",
       "locations[0].author_name: expected a text in one line without < and >",
       "upstreams[0].models: expected a list with entries, got none",
       "upstreams[0].max_concurrency: expected at most 100000, got 200000",
       "upstreams[0].headers.a b: expected the name of a header",
+      "upstreams[0].extra_body.: expected a text, got an empty one",
       "upstreams[1].min_concurrency: expected a whole number, got 1.5",
       "upstreams[1].max_concurrency: expected at least 1, got 0",
     ]);
@@ -159,6 +162,12 @@ test.each([`auth: { keys: [{ name: ci, key: ${A} }] }`, `server: { allowed_hosts
     expect(problemsOf(yaml)).toContainEqual(expect.stringContaining(NEEDS_QUOTES));
   },
 );
+
+test("a second document in the file is named as such", () => {
+  expect(problemsOf("server: { port: 1 }\n---\nserver: { port: 2 }")).toEqual([
+    expect.stringContaining("one document only") as string,
+  ]);
+});
 
 test("a missing comma is no variable without quotes", () => {
   const problems = problemsOf(`auth: { keys: [{ name: a, key: "${A}" } { name: b, key: b }] }`);
