@@ -4,6 +4,7 @@
  * a template may name a large value a thousand times. Values are copied as they are written: a number of JavaScript has no
  * more than 53 bits, and ids of rows have 64.
  */
+import { isUtf8 } from "node:buffer";
 import { decodeString, type Extent, isStringAt } from "../batch/json.ts";
 import { JsonPaths } from "../batch/json-paths.ts";
 import type { SplitLine } from "../batch/split.ts";
@@ -39,6 +40,7 @@ async function* linesOf(
   const middle = Buffer.from(`,"method":"POST","url":${JSON.stringify(endpoint)},"body":`);
   for await (const { bytes, number } of rows) {
     if (bytes === null) throw tooLong(number, "has");
+    if (!isUtf8(bytes)) throw new CommandFailure(`line ${number} of the data is not in UTF-8`);
     // Spreadsheets and Windows put a byte order mark before the first row, which the decoder leaves out.
     const row = DECODER.decode(bytes);
     assertObject(row, number);

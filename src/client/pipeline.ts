@@ -6,6 +6,7 @@
  * for that batch before it creates one. The creation has the key as its `Idempotency-Key`, so a request whose answer was lost makes
  * no second batch. A changed step has another key: it and those behind it run anew, and those before it are kept.
  */
+import { isUtf8 } from "node:buffer";
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { APIError } from "openai";
@@ -100,10 +101,12 @@ const titleOf = ({ number, step }: KeyedStep, { length }: { readonly length: num
   printable(`step ${number} of ${length}, ${step.name}`);
 
 async function readPipeline(file: string): Promise<Pipeline> {
-  const text = await readFile(file, "utf8").catch((cause: Error) => {
+  const bytes = await readFile(file).catch((cause: Error) => {
     throw cannotRead(file, cause);
   });
-  const parsed = parsePipeline(text);
+  // Letters of another encoding would go out as question marks.
+  if (!isUtf8(bytes)) throw new CommandFailure(`${file} is not a text file in UTF-8`);
+  const parsed = parsePipeline(bytes.toString());
   if (!("problems" in parsed)) return parsed;
   throw new CommandFailure(`${file} is no pipeline: ${parsed.problems.join("; ")}`);
 }

@@ -161,6 +161,29 @@ test("rows behind a byte order mark, and in standard input, become lines", async
   ]);
 });
 
+test("a pipeline or data of another encoding are refused, and no letter goes out as another one", async () => {
+  const latin1 = (name: string, text: string) => writeFileSync(join(folder, name), text, "latin1");
+  const template = {
+    model: "test-model",
+    messages: [{ role: "user", content: "{{input.q}} \u00e9" }],
+  };
+  const pipeline = JSON.stringify({ name: "latin", steps: [{ name: "ask", template }] });
+  const rows = '{"q":"cafe"}\n{"q":"caf\u00e9"}\n';
+  latin1("latin.yaml", pipeline);
+  writeFileSync(join(folder, "utf8.yaml"), pipeline);
+  latin1("latin.jsonl", rows);
+  const before = (await batches()).length;
+  expect(await batchd("pipeline", "run", "utf8.yaml", "latin.jsonl")).toMatchObject({
+    code: 1,
+    stderr: "batchd: line 2 of the data is not in UTF-8\n",
+  });
+  expect(await batchd("pipeline", "run", "latin.yaml", "latin.jsonl")).toMatchObject({
+    code: 1,
+    stderr: "batchd: latin.yaml is not a text file in UTF-8\n",
+  });
+  expect(await batches()).toHaveLength(before);
+});
+
 test("answers replace neither the data nor the file of the pipeline", async () => {
   const files = ["examples/pipelines/translate.yaml", "examples/pipelines/phrases.jsonl"] as const;
   const before = (await batches()).length;
