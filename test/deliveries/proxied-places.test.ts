@@ -1,12 +1,12 @@
-/** A delivery to a server that is away behind a proxy, which answers in its place. */
+/** A delivery to a server that is away behind a proxy, which answers in its place, or whose credentials are away. */
 import { createServer, type RequestListener } from "node:http";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { listening } from "../support/listening.ts";
 import { OxenServer } from "../support/oxen-server.ts";
 import { startS3Proxy } from "../support/s3-proxy.ts";
-import { hasS3Server, startS3Server } from "../support/s3-server.ts";
+import { hasS3Server, S3_KEYS, startS3Server } from "../support/s3-server.ts";
 import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -72,5 +72,31 @@ describe("results wait while a proxy answers in the place", () => {
         isAway = false;
       },
     });
+  });
+});
+
+test.runIf(hasS3Server())("results wait for a machine that does not say its role yet", async () => {
+  await using server = await startS3Server();
+  const { type: _, access_key_id, secret_access_key, ...place } = server.storage();
+  const role = {
+    AccessKeyId: S3_KEYS.access_key_id,
+    SecretAccessKey: S3_KEYS.secret_access_key,
+    Token: "",
+    Expiration: "2099-01-01T00:00:00Z",
+  };
+  let isAway = true;
+  const machine = createServer((_, answer) => {
+    answer.writeHead(isAway ? 503 : 200, { "content-type": "application/json" });
+    answer.end(JSON.stringify(role));
+  });
+  const url = `http://127.0.0.1:${await listening(machine)}/role`;
+  vi.stubEnv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url);
+  onTestFinished(() => void vi.unstubAllEnvs());
+  await expectToWait({
+    location: { kind: "s3", ...place, prefix: "results/" },
+    message: "output.jsonl in lake: batchd has no credentials for the bucket",
+    comeBack: () => {
+      isAway = false;
+    },
   });
 });

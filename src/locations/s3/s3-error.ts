@@ -14,10 +14,15 @@ import { LocationError, type LocationFailure } from "../location.ts";
 /** Only reading has a condition: the tag of the object. */
 const PRECONDITION_FAILED = 412;
 /**
- * What passes with time, although a wrong request has the same status: a wrong clock, until it is set, and a bucket that is full,
- * in the words of Ceph and versitygw, and of MinIO.
+ * What passes with time, although it looks like a wrong request: a wrong clock, until it is set; a bucket that is full, in the words
+ * of Ceph and versitygw, and of MinIO; a machine that does not say its role, as one that has just started.
  */
-const PASSING_NAMES = ["RequestTimeTooSkewed", "QuotaExceeded", "XMinioAdminBucketQuotaExceeded"];
+const PASSING_NAMES = [
+  "RequestTimeTooSkewed",
+  "QuotaExceeded",
+  "XMinioAdminBucketQuotaExceeded",
+  "CredentialsProviderError",
+];
 
 /** `what` names the object in the words of clients. An aborted call throws the reason of its signal. */
 export function s3Error(error: unknown, what: string, signal: AbortSignal): unknown {
