@@ -94,6 +94,33 @@ describe.skipIf(postgres === null)("a database", () => {
     expect(await store.closeChunkIfLeased(lease, aSegment())).toBe(true);
   });
 
+  test("that limits the time of transactions is brought up to date in one that takes longer", async ({
+    skip,
+  }) => {
+    const url = await postgres!.createDatabase();
+    const limit = "from pg_settings where name = 'transaction_timeout'";
+    const [known] = await run(url, `select count(*)::int ${limit}`);
+    skip(known !== '[{"count":1}]', "PostgreSQL has no such limit before version 17");
+    const holder = new Client(url);
+    await holder.connect();
+    await holder.query("begin; select 1 from batchd_migrations where hash = 'lock' for update");
+    await run(url, `alter database ${nameOf(url)} set transaction_timeout = '100ms'`);
+    using folder = temporaryFolder("batchd-late-");
+    const args = ["migrate", "--data-dir", folder.path];
+    let hasEnded = false;
+    const migrated = runCommand(args, { BATCHD_DATABASE_URL: url }).finally(() => {
+      hasEnded = true;
+    });
+    const late = `select count(*)::int from pg_stat_activity where wait_event_type = 'Lock'
+      and datname = current_database() and clock_timestamp() > xact_start + interval '200ms'`;
+    await expect
+      .poll(async () => hasEnded || (await run(url, late))[0], { timeout: 60_000 })
+      .toSatisfy((found) => found === true || found === '[{"count":1}]');
+    await holder.query("commit");
+    await holder.end();
+    expect(await migrated).toMatchObject({ code: 0, stderr: "" });
+  });
+
   test("whose tables another user has made serves a user who may only read and change rows", async () => {
     const url = await postgres!.createDatabase();
     await (await openStore(url))[Symbol.asyncDispose]();

@@ -19,12 +19,14 @@ const LOCK = "lock";
 /** The codes for a table that another connection has made meanwhile. */
 const MADE_MEANWHILE: readonly unknown[] = ["23505", "42P07", "42710"];
 /**
- * Replicas that start together wait for each other, and go on with what the one before has committed. A limit for the statements
- * of a service would end the making of an index at each start anew. A process may stop here (SIGSTOP, a partition), and its
- * locks must end.
+ * Replicas that start together wait for each other, and go on with what the one before has committed. A limit for the statements or
+ * the transactions of a service would end the making of an index at each start anew; that for transactions is there since version
+ * 17. A process may stop here (SIGSTOP, a partition), and its locks must end.
  */
-const BEGIN =
-  "begin isolation level read committed; set local statement_timeout = 0; set local idle_in_transaction_session_timeout = '15s'";
+const BEGIN = `begin isolation level read committed;
+  select set_config(name, '0', true) from pg_settings
+    where name in ('statement_timeout', 'transaction_timeout');
+  set local idle_in_transaction_session_timeout = '15s'`;
 /**
  * A change of a table waits for all transactions that have read it, such as a backup, and every other replica waits behind it.
  * So it waits for a moment only, lets the others go on, and is tried again.
