@@ -32,6 +32,8 @@ import {
 
 const MAX_IN_FLIGHT = 16;
 const MAX_IN_FLIGHT_PER_PLACE = 2;
+/** A place has so many with those of projects that have no other under way: the large results of one project may take hours. */
+const MAX_IN_FLIGHT_WITH_FURTHER_PROJECTS = 4;
 /** A place gets a second delivery only below this. Otherwise a few that never answer would take every one. */
 const SECOND_DELIVERIES_BELOW = 8;
 /** A client can name any number of buckets that never answer. They must leave room for the locations of the operator. */
@@ -132,17 +134,19 @@ export class DeliveryRunner {
   async #claimNext(): Promise<ClaimedDelivery | null> {
     const { store, leaseTtlMs: ttlMs } = this.#options;
     const underWay = new Set(this.#claimed().map(({ batch }) => batch.project));
-    const claim = {
-      owner: this.#owner,
-      ttlMs,
-      busyDestinations: [...this.#busyDestinations(), ...this.#destinationsElsewhere()],
-      ...this.#clientBuckets(),
-    };
+    const claim = { owner: this.#owner, ttlMs, ...this.#clientBuckets() };
+    const elsewhere = this.#destinationsElsewhere();
     // Each passes over fewer projects than the one before; the last one, over none.
     const rounds = [new Set([...underWay, ...this.#hadTurn]), underWay, new Set<string>()];
     for (const [i, passedOver] of rounds.entries()) {
       if (passedOver.size === rounds[i + 1]?.size) continue;
-      const claimed = await store.claimDelivery({ ...claim, passedOver: [...passedOver] });
+      const isLast = i === rounds.length - 1;
+      const most = isLast ? MAX_IN_FLIGHT_PER_PLACE : MAX_IN_FLIGHT_WITH_FURTHER_PROJECTS;
+      const claimed = await store.claimDelivery({
+        ...claim,
+        busyDestinations: [...this.#busyDestinations(most), ...elsewhere],
+        passedOver: [...passedOver],
+      });
       if (claimed !== null) {
         this.#hadTurn.add(claimed.batch.project);
         return claimed;
@@ -167,10 +171,10 @@ export class DeliveryRunner {
     };
   }
 
-  #busyDestinations(): string[] {
+  /** Returns the places that have so many deliveries under way, or one where many are under way in all. */
+  #busyDestinations(most: number): string[] {
     const places = this.#claimed().map(({ destination }) => destination);
-    const most = places.length < SECOND_DELIVERIES_BELOW ? MAX_IN_FLIGHT_PER_PLACE : 1;
-    return repeated(places, most);
+    return repeated(places, places.length < SECOND_DELIVERIES_BELOW ? most : 1);
   }
 
   /** They are left to a process that can make them. */

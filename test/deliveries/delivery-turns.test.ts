@@ -66,14 +66,16 @@ test.each([
   },
 );
 
-/** So many tables are made at a time for any project. */
-const TABLES = 2;
+/** So many tables are made at a time for any project, and so many of its deliveries to a place are under way. */
+const AT_ONCE = 2;
 
-test("a delivery as a table waits for none of the tables of another project, however long those take", async () => {
+test.each([
+  { what: "as a table", held: ["a", "b", "c"], asked: { location: "d", format: "csv" } },
+  { what: "to one place", held: ["a", "a"], asked: { location: "a", format: "jsonl" } },
+])("a delivery $what waits for none of another project, however long those take", async (row) => {
   using share = temporaryFolder("batchd-share-");
   const keys = ["many", "one"].map((name) => ({ name, key: `key-${name}`, project: name }));
-  const names = ["a", "b", "c", "d"];
-  const locations = names.map((name) => ({
+  const locations = ["a", "b", "c", "d"].map((name) => ({
     name,
     kind: "folder",
     path: mkdtempSync(join(share.path, name)),
@@ -87,29 +89,25 @@ test("a delivery as a table waits for none of the tables of another project, how
     openStorage: gated.open,
   });
   const { events, url } = service;
-  const endBatch = async (key: string) => {
+  const deliver = async (asked: object, key: string) => {
     const { id } = await submitLines(clientOf(url, key), chatLines(1));
     await events.reached("batch.completed", { batch: id });
-    return id;
-  };
-  const deliver = async (batch: string, location: string, key: string) => {
-    const asked = { location, format: "csv" };
-    const { body } = await post(url, `batches/${batch}/deliveries`, asked, key);
+    const { body } = await post(url, `batches/${id}/deliveries`, asked, key);
     return body.id ?? "";
   };
-  const [long, short] = [await endBatch("key-many"), await endBatch("key-one")];
   const { puts } = gated.blobs();
   puts.close("deliveries/");
   const held: string[] = [];
-  for (const name of names.slice(0, -1)) held.push(await deliver(long, name, "key-many"));
-  await puts.reached(TABLES);
+  for (const location of row.held)
+    held.push(await deliver({ location, format: "csv" }, "key-many"));
+  await puts.reached(AT_ONCE);
   // Those at the gate stay there.
   puts.close("no blob");
   try {
-    const delivery = await deliver(short, "d", "key-one");
+    const delivery = await deliver(row.asked, "key-one");
     await events.reached("delivery.delivered", { delivery });
   } finally {
     puts.open();
   }
-  for (const each of held) await events.reached("delivery.delivered", { delivery: each });
+  for (const delivery of held) await events.reached("delivery.delivered", { delivery });
 });
