@@ -261,7 +261,9 @@ export class DeliveryRunner {
     const { error, isRetryable, cause } = end;
     const fields = { ...fieldsOf(claimed), ...error, ...causeOf(claimed, cause) };
     const waitMs = backoffMs(claimed.delivery.attemptCount - 1, Math.random(), RETRY_BACKOFF);
-    const postponed = isRetryable ? await this.#postpone(held, waitMs, error) : "too_late";
+    const postponed = await (isRetryable
+      ? this.#postpone(held, waitMs, error)
+      : this.#lookBeforeEnd(held));
     switch (postponed) {
       case "lost":
         return this.#passOn(held);
@@ -309,6 +311,13 @@ export class DeliveryRunner {
   #postpone(held: HeldDelivery, ms: number, error: DeliveryError) {
     const next = { ms, withinMs: RETRY_WITHIN_MS, error };
     return this.#options.store.postponeDeliveryIfLeased(held.claimed.lease, next);
+  }
+
+  /** A batch that was deleted is no fault of its results, and none that an operator should hear of. */
+  async #lookBeforeEnd({ claimed }: HeldDelivery): Promise<"lost" | "cancelled" | "too_late"> {
+    const { store, leaseTtlMs: ttlMs } = this.#options;
+    const renewal = await store.renewDeliveryIfLeased(claimed.lease, ttlMs);
+    return renewal === "renewed" ? "too_late" : renewal;
   }
 
   #end(held: HeldDelivery, end: DeliveryEnd): Promise<boolean> {

@@ -1,8 +1,10 @@
-/** A batch is deleted while a delivery of it waits for its next attempt: what the attempts have left at the place is removed. */
+/** A batch is deleted while a delivery of it waits or begins: what the attempts have left at the place is removed. */
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
+import { openStorage } from "../../src/runtime/storage/storage.ts";
+import type { Store } from "../../src/store/store.ts";
 import { uploadLines } from "../support/batches.ts";
 import { namesBelow } from "../support/files-below.ts";
 import { BatchdProcess } from "../support/process.ts";
@@ -95,6 +97,31 @@ test("what a killed process has left in a folder goes with its batch", async () 
   await fetch(`${service.url}/v1/batches/${id}`, { method: "DELETE" });
   await cleanedUp(service, id);
   expect(readdirSync(share)).toEqual([]);
+});
+
+test("a batch that another server deletes as its delivery begins is no loss of results", async () => {
+  using share = temporaryFolder("batchd-share-");
+  await using upstream = await startUpstream();
+  const locations = [{ name: "share", kind: "folder", path: share.path, access: "write" }];
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { locations },
+    openStorage: async (config, deps) => {
+      const opened = await openStorage(config, deps);
+      if (!opened.ok) return opened;
+      const { store } = opened;
+      const keepRunRecord: Store["keepRunRecord"] = async (id, record) => {
+        const batch = { project: "default", id };
+        await store.deleteBatchIfPresent(batch, { withInput: false });
+        return store.keepRunRecord(id, record);
+      };
+      return { ...opened, store: { ...store, keepRunRecord } };
+    },
+  });
+  const id = await submitTo(service.url, "share");
+  await service.events.reached("delivery.cancelled", { batch: id });
+  expect(service.events.count("delivery.given_up")).toBe(0);
+  expect(readdirSync(share.path)).toEqual([]);
 });
 
 describe("of a location that is no longer in the configuration", () => {
