@@ -244,9 +244,13 @@ test(
   async () => {
     const modelNames = Array.from({ length: 38_000 }, (_, i) => `m-${i}`);
     await using listing = await startUpstream({ modelNames });
-    await using watched = await startWatched(await mkdtemp(join(folder, "data-")), [
-      { name: "l", base_url: listing.url, models: ["*"], check_models: true },
-    ]);
+    // As many as a project may have that is made at run time.
+    const models = [...Array.from({ length: 998 }, (_, i) => `team-*-${i}`), "other-*", "m-*"];
+    await using watched = await startWatched(
+      await mkdtemp(join(folder, "data-")),
+      [{ name: "l", base_url: listing.url, models: ["*"], check_models: true }],
+      { projects: [{ name: "default", models }] },
+    );
     const lines = Array.from({ length: 1_000 }, (_, i) =>
       line(`${i}`, `{"model":"other-${i}","messages":[]}`),
     );

@@ -1,7 +1,6 @@
 /** Calculates what batches have cost so far, and what they may cost in all. */
 import type { Batch, BatchId } from "../batch/batch.ts";
-import { matchesPattern } from "../batch/name-pattern.ts";
-import { type Amount, costOf, type PriceRule, projectCost } from "../batch/price.ts";
+import { type Amount, costOf, type PriceRule, priceFor, projectCost } from "../batch/price.ts";
 import { isFinal } from "../batch/status.ts";
 import type { Store } from "../store/store.ts";
 import type { PricedUsage } from "../store/usage.ts";
@@ -53,7 +52,7 @@ function costFrom(
 }
 
 function costOfNothing({ model, status }: Batch, rules: readonly PriceRule[]): BatchCost | null {
-  const rule = rules.find((each) => model !== null && matchesPattern(each.model, model));
-  if (rule === undefined) return null;
-  return { currency: rule.price.currency, soFar: 0n, projected: isFinal(status) ? 0n : null };
+  const price = model === null ? null : priceFor(rules, model);
+  if (price === null) return null;
+  return { currency: price.currency, soFar: 0n, projected: isFinal(status) ? 0n : null };
 }

@@ -42,7 +42,8 @@ export class Models {
   }
 
   async #named(project: string, id: string): Promise<UpstreamModel | undefined> {
-    return (await this.list(project)).find((each) => each.id === id);
+    if (!allowsModel(this.#rulesOf(project), id)) return undefined;
+    return (await this.#upstreams.listModels()).find((each) => each.id === id);
   }
 }
 

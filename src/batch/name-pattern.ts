@@ -15,3 +15,47 @@ export function matchesPattern(pattern: string, name: string): boolean {
   }
   return name.length - last.length >= at && name.endsWith(last);
 }
+
+interface StarredPattern {
+  readonly place: number;
+  readonly pattern: string;
+}
+
+/**
+ * Finds the first of some patterns that a name matches. An operator may configure thousands of patterns, and each line or each
+ * model of a list asks for its own name, so only those patterns are compared that begin as the name does.
+ */
+export class NamePatterns {
+  /** The places of the patterns without a star. */
+  readonly #exact = new Map<string, number>();
+  /** The other patterns, by what stands before their first star. */
+  readonly #starred = new Map<string, StarredPattern[]>();
+  /** The lengths of what stands before the first stars. */
+  readonly #lengths = new Set<number>();
+
+  constructor(patterns: readonly string[]) {
+    for (const [place, pattern] of patterns.entries()) {
+      const length = pattern.indexOf("*");
+      if (length === -1) {
+        if (!this.#exact.has(pattern)) this.#exact.set(pattern, place);
+        continue;
+      }
+      const beginning = pattern.slice(0, length);
+      const alike = this.#starred.get(beginning) ?? [];
+      alike.push({ place, pattern });
+      this.#starred.set(beginning, alike);
+      this.#lengths.add(length);
+    }
+  }
+
+  /** Returns the place of the first pattern that the name matches; -1 without one. */
+  placeOf(name: string): number {
+    let first = this.#exact.get(name) ?? Number.POSITIVE_INFINITY;
+    for (const length of this.#lengths) {
+      const alike = this.#starred.get(name.slice(0, length)) ?? [];
+      const found = alike.find(({ pattern }) => matchesPattern(pattern, name));
+      if (found !== undefined && found.place < first) first = found.place;
+    }
+    return first === Number.POSITIVE_INFINITY ? -1 : first;
+  }
+}

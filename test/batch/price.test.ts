@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { matchesPattern } from "../../src/batch/name-pattern.ts";
+import { matchesPattern, NamePatterns } from "../../src/batch/name-pattern.ts";
 import {
   amountOf,
   type Consumption,
@@ -110,6 +110,18 @@ describe("a pattern of names", () => {
     ["exact", "exactly", false],
   ])("%s and %s: %s", (pattern, name, isMatched) => {
     expect(matchesPattern(pattern, name)).toBe(isMatched);
+  });
+
+  test("is the first of several that a name matches, as if each was compared in turn", () => {
+    const parts = fc.array(fc.constantFrom("a", "b", "*"), { maxLength: 5 });
+    const patterns = fc.array(parts.map((some) => some.join("")));
+    const name = fc.string({ unit: fc.constantFrom("a", "b"), maxLength: 5 });
+    fc.assert(
+      fc.property(patterns, name, (some, asked) => {
+        const expected = some.findIndex((pattern) => matchesPattern(pattern, asked));
+        expect(new NamePatterns(some).placeOf(asked)).toBe(expected);
+      }),
+    );
   });
 
   test("matches as its regular expression would", () => {
