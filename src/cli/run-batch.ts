@@ -3,7 +3,7 @@
  * which input it has, which model server has answered to it, and whether its results are where the user wants them.
  */
 import { createHash } from "node:crypto";
-import { createReadStream } from "node:fs";
+import { createReadStream, existsSync } from "node:fs";
 import type { Batch } from "../batch/batch.ts";
 import { CommandFailure } from "../client/failure.ts";
 import type { InputFile } from "../client/input.ts";
@@ -13,11 +13,15 @@ import type { Config } from "../config/schema.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
 import { DEFAULT_PROJECT } from "../contract/key.ts";
 import { completionWindowMs } from "../contract/window.ts";
+import { PublicError } from "../errors.ts";
 import { NO_DETAILS, presentBatch } from "../http/present.ts";
 import type { Workshop } from "../runtime/runtime.ts";
 import { complain } from "../terminal/lines.ts";
 import { count, lines } from "../words.ts";
 import type { RunFlags } from "./run-config.ts";
+
+/** The input of a run is refused, so its folder has nothing to go on with. */
+export class RunRefused extends CommandFailure {}
 
 /** What a run is asked to do. */
 export interface AskedRun {
@@ -25,6 +29,8 @@ export interface AskedRun {
   /** The digest of the input. */
   readonly sha256: string;
   readonly dataDir: string;
+  /** The file of the answers; null for a pipe. */
+  readonly outputFile: string | null;
   readonly endpoint: BatchEndpoint;
   readonly config: Config;
   readonly flags: RunFlags;
@@ -54,7 +60,11 @@ export class RunBatch {
 
   /** Goes on with the batch of an earlier start, or makes one. */
   static async open(workshop: Workshop, run: AskedRun, signal: AbortSignal): Promise<RunBatch> {
-    const begun = (await begunBatch(workshop, run)) ?? (await makeBatch(workshop, run, signal));
+    const begun =
+      (await begunBatch(workshop, run)) ??
+      (await makeBatch(workshop, run, signal).catch((cause: unknown) => {
+        throw cause instanceof PublicError ? new RunRefused(cause.message, { cause }) : cause;
+      }));
     return new RunBatch(workshop, begun, run.flags);
   }
 
@@ -105,7 +115,10 @@ async function begunBatch({ batches }: Workshop, run: AskedRun): Promise<Batch |
   const { sha256, dataDir, endpoint, flags } = run;
   const { data } = await batches.list({ project: DEFAULT_PROJECT, limit: 1, after: null });
   const [found] = data;
-  if (found === undefined) return null;
+  if (found === undefined) {
+    assertReplaceable(run);
+    return null;
+  }
   const isSame =
     found.metadata?.[INPUT_KEY] === sha256 &&
     found.endpoint === endpoint &&
@@ -122,6 +135,14 @@ async function begunBatch({ batches }: Workshop, run: AskedRun): Promise<Batch |
   const { total, completed, failed } = found.counts;
   if (total > 0) complain(`going on after ${count(completed + failed)} of ${lines(total)}`);
   return found;
+}
+
+/** Refuses to send everything again because a finished run is started once more. */
+export function assertReplaceable({ outputFile, flags }: Pick<AskedRun, "outputFile" | "flags">) {
+  if (outputFile === null || flags.overwrite || !existsSync(outputFile)) return;
+  throw new CommandFailure(
+    `${outputFile} is there already; --overwrite sends all lines again and replaces it`,
+  );
 }
 
 const ORIGIN = { requestId: "run", traceparent: null };

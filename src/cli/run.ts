@@ -27,7 +27,7 @@ import { createLog } from "../telemetry/log.ts";
 import { Metrics } from "../telemetry/metrics.ts";
 import { note, sayJson } from "../terminal/lines.ts";
 import { neverWaitForTerminals } from "../terminal/standard-streams.ts";
-import { type AskedRun, RunBatch } from "./run-batch.ts";
+import { type AskedRun, assertReplaceable, RunBatch, RunRefused } from "./run-batch.ts";
 import { configFor, defaultDataDir, errorsFileFor, type RunFlags } from "./run-config.ts";
 import { InVain } from "./run-in-vain.ts";
 import { RunTrouble } from "./run-trouble.ts";
@@ -54,7 +54,8 @@ async function runFile(file: string, flags: RunFlags, signal: AbortSignal): Prom
     await assertNotTooLong(doneNameOf(dataDir));
     await removeDone(dataDir);
   }
-  if (outputFile !== null && !flags.overwrite) assertNotDone(outputFile, dataDir);
+  // The folder of a run shows that its answers are those of an earlier one.
+  if (!existsSync(dataDir)) assertReplaceable({ outputFile, flags });
   const endpoint = flags.endpoint ?? (await endpointFor(input, file));
   const config = configFor(flags, dataDir);
   const trouble = new RunTrouble();
@@ -62,8 +63,13 @@ async function runFile(file: string, flags: RunFlags, signal: AbortSignal): Prom
   const opened = await openWorkshop({ config, clock: systemClock, log, metrics: new Metrics() });
   if (!opened.ok) throw new CommandFailure(opened.problem);
   const inVain = new InVain(flags, dataDir);
-  const asked = { input, sha256, dataDir, endpoint, config, flags };
-  const ended = await workAndClose(opened.workshop, { ...asked, trouble, inVain }, signal);
+  const asked = { input, sha256, dataDir, outputFile, endpoint, config, flags };
+  const run = { ...asked, trouble, inVain };
+  const ended = await workAndClose(opened.workshop, run, signal).catch(async (error: unknown) => {
+    if (error instanceof RunRefused && flags.dataDir === undefined)
+      await rm(dataDir, { recursive: true, force: true });
+    throw error;
+  });
   if (ended === null) return EXIT.interrupted;
   // The results are in the place that the user has named.
   if (flags.dataDir === undefined) {
@@ -81,14 +87,6 @@ const doneNameOf = (dataDir: string): string => `${dataDir}-done`;
 
 const removeDone = (dataDir: string): Promise<void> =>
   rm(doneNameOf(dataDir), { recursive: true, force: true });
-
-/** Refuses to send everything again because a finished run is started once more. */
-function assertNotDone(output: string, dataDir: string): void {
-  if (existsSync(dataDir) || !existsSync(output)) return;
-  throw new CommandFailure(
-    `${output} is there already; --overwrite sends all lines again and replaces it`,
-  );
-}
 
 /** Returns why a run waits. Its user has chosen the key that a model server refuses, and has to know where it is from. */
 const whyRunWaits =

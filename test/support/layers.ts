@@ -304,7 +304,15 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     ],
   },
   "cli/run-batch.ts": {
-    may: ["client/", "terminal/", "config/", "contract/", "http/present.ts", "words.ts"],
+    may: [
+      "client/",
+      "terminal/",
+      "config/",
+      "contract/",
+      "errors.ts",
+      "http/present.ts",
+      "words.ts",
+    ],
     mayKnow: ["batch/", "runtime/runtime.ts"],
   },
   "cli/administration-output.ts": {
