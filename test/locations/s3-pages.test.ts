@@ -1,4 +1,4 @@
-/** A bucket whose server is away behind a proxy, which answers in its place. A bucket says in XML what is wrong. */
+/** A bucket whose server is away behind a proxy, which answers in its place, or which says what passes with time. */
 import { createServer } from "node:http";
 import { PutObjectCommand } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -12,13 +12,13 @@ const OTHER = "another server answers 404 in its place";
 
 let bucket: BucketLocations;
 
-describe.runIf(hasS3Server())("a page in the place of a bucket", () => {
+describe.runIf(hasS3Server())("a bucket in trouble", () => {
   beforeAll(async () => {
     bucket = await BucketLocations.start();
   });
   afterAll(() => bucket[Symbol.asyncDispose]());
 
-  test("is no word that there is no file", async () => {
+  test("whose proxy answers with a page has given no word that there is no file", async () => {
     await using proxy = await startS3Proxy(bucket.url);
     const prefix = bucket.newPrefix();
     const location = bucket.openAt(prefix, { endpoint: proxy.url });
@@ -37,7 +37,7 @@ describe.runIf(hasS3Server())("a page in the place of a bucket", () => {
     });
   });
 
-  test("is no word that nothing is left of a delivery that was given up", async () => {
+  test("whose proxy answers with a page has given no word that nothing is left of a delivery that was given up", async () => {
     await using proxy = await startS3Proxy(bucket.url);
     const prefix = bucket.newPrefix();
     const location = bucket.openAt(prefix, { endpoint: proxy.url });
@@ -60,14 +60,17 @@ describe.runIf(hasS3Server())("a page in the place of a bucket", () => {
     [403, "QuotaExceeded"],
     [400, "XMinioAdminBucketQuotaExceeded"],
     [403, "RequestTimeTooSkewed"],
-  ])("is no other than one that is full or has a wrong clock: %i %s", async (status, code) => {
+    [400, "BadDigest"],
+    [400, "IncompleteBody"],
+    [400, "XAmzContentSHA256Mismatch"],
+  ])("is asked again after what passes with time: %i %s", async (status, code) => {
     const text = `<?xml version="1.0"?><Error><Code>${code}</Code><Message>no</Message></Error>`;
-    const full = createServer((asked, answer) => {
+    const troubled = createServer((asked, answer) => {
       asked.resume();
       if (asked.method === "HEAD") return answer.writeHead(404).end();
       return answer.writeHead(status, { "content-type": "application/xml" }).end(text);
     });
-    const endpoint = `http://127.0.0.1:${await listening(full)}`;
+    const endpoint = `http://127.0.0.1:${await listening(troubled)}`;
     const delivered = bucket.openAt("p/", { endpoint }).deliver(aParcel(), aCall());
     await expect(delivered).rejects.toMatchObject({ failure: "unavailable", isRetryable: true });
   });

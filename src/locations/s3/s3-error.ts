@@ -15,12 +15,16 @@ import { LocationError, type LocationFailure } from "../location.ts";
 const PRECONDITION_FAILED = 412;
 /**
  * What passes with time, although it looks like a wrong request: a wrong clock, until it is set; a bucket that is full, in the words
- * of Ceph and versitygw, and of MinIO; a machine that does not say its role, as one that has just started.
+ * of Ceph and versitygw, and of MinIO; bytes that were changed or cut off on their way; a machine that does not say its role, as one
+ * that has just started.
  */
 const PASSING_NAMES = [
   "RequestTimeTooSkewed",
   "QuotaExceeded",
   "XMinioAdminBucketQuotaExceeded",
+  "BadDigest",
+  "IncompleteBody",
+  "XAmzContentSHA256Mismatch",
   "CredentialsProviderError",
 ];
 
