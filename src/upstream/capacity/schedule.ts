@@ -3,8 +3,8 @@
  *
  * An instant is inside a window when the local clock shows a time between `from` and `to`. Daylight saving does not
  * change that: an hour that a zone leaves out is in no window, and an hour that it has twice is inside twice. The
- * result holds until the clock reaches the next edge of a window or is changed. It is worked out once and kept until
- * then, because a look-up of local time takes some microseconds.
+ * result holds until the clock reaches the next edge of a window or is changed. Such stretches are worked out once, because
+ * each takes a tenth of a millisecond for its look-ups of local time, and a forecast asks for many of them with each batch.
  */
 import type { ScheduleConfig, Weekday } from "../../config/upstreams.ts";
 
@@ -27,6 +27,8 @@ const WEEK = [
 const MAX_HOPS = 100;
 /** A window opens at least once a week, but a change of the clock may skip it. */
 const MAX_LOOK_AHEAD_MS = 60 * DAY_MS;
+/** The stretches that are kept, for a start of work that lies ahead and for what follows it. */
+const MAX_KEPT = 2 * MAX_HOPS;
 
 /** Minutes of a week that begins on Monday; `end` may lie in the week after. */
 interface Span {
@@ -48,7 +50,8 @@ export class Schedule {
   readonly #edges: readonly number[];
   readonly #inside: number;
   readonly #outside: number;
-  #stretch: Stretch = { fromMs: 0, untilMs: 0, concurrency: 0 };
+  /** Stretches that follow each other. */
+  #stretches: Stretch[] = [];
 
   constructor(config: ScheduleConfig, maxConcurrency: number) {
     this.#wall = new WallClock(config.time_zone);
@@ -70,12 +73,11 @@ export class Schedule {
   /** Returns the next instant at which {@link concurrencyAt} differs; null when it does not in the next weeks. */
   nextChange(nowMs: number): { readonly atMs: number; readonly concurrency: number } | null {
     const present = this.concurrencyAt(nowMs);
-    let stretch = this.#stretch;
-    while (stretch.concurrency === present) {
-      if (stretch.untilMs > nowMs + MAX_LOOK_AHEAD_MS) return null;
-      stretch = this.#workOut(stretch.untilMs);
+    for (let place = 1; ; place++) {
+      const { fromMs, concurrency } = this.#stretchNumber(place);
+      if (fromMs > nowMs + MAX_LOOK_AHEAD_MS) return null;
+      if (concurrency !== present) return { atMs: fromMs, concurrency };
     }
-    return { atMs: stretch.fromMs, concurrency: stretch.concurrency };
   }
 
   /** Returns now, or the next instant with a concurrency above 0; Infinity if there is none. */
@@ -86,24 +88,42 @@ export class Schedule {
 
   /** Returns when so much work is done that starts then and rests while there is no concurrency. */
   endOfWork(startAtMs: number, workMs: number): number {
-    const known = this.#stretch;
+    const first = this.#placeOf(startAtMs);
     let leftMs = workMs;
     let atMs = startAtMs;
     for (let hops = 0; hops < MAX_HOPS; hops++) {
-      const { concurrency, untilMs } = this.#stretchAt(atMs);
+      const { concurrency, untilMs } = this.#stretchNumber(first + hops);
       const hereMs = concurrency > 0 ? untilMs - atMs : 0;
       if (hereMs >= leftMs) break;
       leftMs -= hereMs;
       atMs = untilMs;
     }
-    this.#stretch = known;
     return atMs + leftMs;
   }
 
   #stretchAt(nowMs: number): Stretch {
-    const { fromMs, untilMs } = this.#stretch;
-    if (nowMs < fromMs || nowMs >= untilMs) this.#stretch = this.#workOut(nowMs);
-    return this.#stretch;
+    const place = this.#placeOf(nowMs);
+    if (place > 0) this.#stretches.splice(0, place);
+    return this.#stretchNumber(0);
+  }
+
+  /** Returns which of the stretches an instant is in. One before them, or far behind them, begins others. */
+  #placeOf(atMs: number): number {
+    const [first] = this.#stretches;
+    let place = 0;
+    if (first !== undefined && first.fromMs <= atMs) {
+      while (place < MAX_KEPT && this.#stretchNumber(place).untilMs <= atMs) place++;
+      if (place < MAX_KEPT) return place;
+    }
+    this.#stretches = [this.#workOut(atMs)];
+    return 0;
+  }
+
+  #stretchNumber(place: number): Stretch {
+    for (let count = this.#stretches.length; count <= place; count++) {
+      this.#stretches.push(this.#workOut((this.#stretches[count - 1] as Stretch).untilMs));
+    }
+    return this.#stretches[place] as Stretch;
   }
 
   #workOut(nowMs: number): Stretch {

@@ -1,5 +1,5 @@
 import fc from "fast-check";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { type ScheduleConfig, WEEKDAYS, type Weekday } from "../../../src/config/upstreams.ts";
 import { Schedule } from "../../../src/upstream/capacity/schedule.ts";
 
@@ -238,4 +238,45 @@ test("from any minute, it opens at the first minute that is open", () => {
     ),
     { numRuns: 40 },
   );
+});
+
+test("what it was asked before changes no answer, also where the clock is set back or far ahead", () => {
+  const minutes = fc.integer({ min: -3 * 24 * 60, max: 90 * 24 * 60 });
+  const asked = fc.record({ minutes, hours: fc.integer({ min: 0, max: 48 }) });
+  fc.assert(
+    fc.property(
+      aWeekSomewhere,
+      fc.array(aWindow, { minLength: 1, maxLength: 2 }),
+      fc.tuple(asked, asked),
+      (week, windows, questions) => {
+        const answersOf = (schedule: Schedule, { minutes, hours }: (typeof questions)[number]) => {
+          const atMs = week.startMs + minutes * MINUTE_MS;
+          return [
+            shown(schedule.endOfWork(atMs, hours * HOUR_MS)),
+            schedule.concurrencyAt(atMs),
+            shown(schedule.opensAtMs(atMs)),
+            schedule.nextChange(atMs),
+          ];
+        };
+        const kept = scheduleOf(week.zone, ...windows);
+        answersOf(kept, questions[0]);
+        const anew = scheduleOf(week.zone, ...windows);
+        expect(answersOf(kept, questions[1])).toEqual(answersOf(anew, questions[1]));
+      },
+    ),
+    // Each looks weeks ahead, which is some hundred stretches.
+    { numRuns: 15 },
+  );
+});
+
+test("thousands of batches cost no more looks at the local clock than one does", () => {
+  const looks = vi.spyOn(Intl.DateTimeFormat.prototype, "formatToParts");
+  const schedule = scheduleOf("Europe/Berlin", { from: "20:00", to: "06:00" });
+  const startAtMs = utc("2026-03-04T12:00");
+  const forecast = () => schedule.endOfWork(startAtMs, 10 * DAY_MS);
+  forecast();
+  const ofOne = looks.mock.calls.length;
+  for (let batch = 0; batch < 5_000; batch++) forecast();
+  expect(looks).toHaveBeenCalledTimes(ofOne);
+  looks.mockRestore();
 });
