@@ -26,12 +26,18 @@ export class Semaphore {
       return await work();
     } finally {
       this.#end(party);
-      const next = this.#waiting.next(this.#mayBegin);
-      if (next !== null) {
-        const [start, of] = next;
-        this.#begin(of);
-        start();
-      }
+      this.#startWaiting();
+    }
+  }
+
+  /** Starts all that may begin. Several may: one in the place that is free, and one of a project that has none any more. */
+  #startWaiting(): void {
+    let next = this.#waiting.next(this.#mayBegin);
+    while (next !== null) {
+      const [start, party] = next;
+      this.#begin(party);
+      start();
+      next = this.#waiting.next(this.#mayBegin);
     }
   }
 
