@@ -104,7 +104,7 @@ describe.skipIf(postgres === null)("a database", () => {
     const holder = new Client(url);
     await holder.connect();
     await holder.query("begin; select 1 from batchd_migrations where hash = 'lock' for update");
-    await run(url, `alter database ${nameOf(url)} set transaction_timeout = '100ms'`);
+    await run(url, `alter database ${nameOf(url)} set transaction_timeout = '1s'`);
     using folder = temporaryFolder("batchd-late-");
     const args = ["migrate", "--data-dir", folder.path];
     let hasEnded = false;
@@ -112,7 +112,7 @@ describe.skipIf(postgres === null)("a database", () => {
       hasEnded = true;
     });
     const late = `select count(*)::int from pg_stat_activity where wait_event_type = 'Lock'
-      and datname = current_database() and clock_timestamp() > xact_start + interval '200ms'`;
+      and datname = current_database() and clock_timestamp() > xact_start + interval '1500ms'`;
     await expect
       .poll(async () => hasEnded || (await run(url, late))[0], { timeout: 60_000 })
       .toSatisfy((found) => found === true || found === '[{"count":1}]');
