@@ -69,7 +69,7 @@ async function validateFile(
   if (!isUtf8) report(refusal(NOT_UTF8), null);
   // An empty file has a fault of its own.
   else if (formatHint !== null && check.lineCount > 0) report(refusal(noJsonl(formatHint)), null);
-  const wrong = check.findFileFault();
+  const wrong = hasOneFault ? null : check.findFileFault();
   if (wrong !== null) report(wrong, null);
   const model = check.model === null ? "" : `, model ${printable(check.model)}`;
   const about = `${lines(check.lineCount)} for ${endpoint}${model}`;

@@ -91,6 +91,7 @@ test.each([
     "Line 1 is or begins an array.",
   ],
   ["of a text", "\nHello\nyou", "Line 2 is not JSON."],
+  ["with more rows than a batch has", "1,2\n".repeat(50_001), "Line 1 looks like CSV."],
 ])("validate has one fault for a file %s, in the words of an upload", async (_case, text, hint) => {
   const { code, stdout } = await batchd("validate", fileOf("other-kind", text), "--json");
   const fault = JSON.parse(stdout) as { message: string; line: number | null };
