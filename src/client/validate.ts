@@ -1,7 +1,6 @@
 /** `batchd validate`: every fault of an input file, by the rules that the server validates with, without a server. */
 import { ContentCheck, NOT_UTF8, noJsonl } from "../batch/content.ts";
 import { FileCheck, fileTooLarge } from "../batch/file-check.ts";
-import { hintFor, judgeFirstLine } from "../batch/first-line.ts";
 import { parseLine } from "../batch/line.ts";
 import type { LineFault } from "../batch/line-check.ts";
 import type { SplitLine } from "../batch/split.ts";
@@ -85,14 +84,20 @@ const faultOf = ({ bytes }: SplitLine, check: FileCheck): LineFault | null =>
 /** The fault of a file that an upload refuses as a whole. */
 const refusal = (message: string): LineFault => ({ code: "invalid_request", message, param: null });
 
-/** Returns whether a file begins with a line that no batch file begins with, and no line is a JSON object. */
+/** Returns whether an upload refuses a file for its first line, and no line is a JSON object. */
 async function isOtherKind(path: string, maxLineBytes: number, signal: AbortSignal) {
-  let isFirst = true;
-  for await (const { bytes, number } of linesIn(unpackedContent(path), maxLineBytes)) {
-    if (bytes === null || parseLine(bytes) !== null) return false;
-    if (isFirst && hintFor(judgeFirstLine(bytes), number) === null) return false;
-    signal.throwIfAborted();
-    isFirst = false;
+  const content = new ContentCheck();
+  async function* checked() {
+    for await (const piece of unpackedContent(path)) {
+      content.add(piece);
+      yield piece;
+    }
   }
-  return !isFirst;
+  let hasLines = false;
+  for await (const { bytes } of linesIn(checked(), maxLineBytes)) {
+    if (bytes === null || parseLine(bytes) !== null) return false;
+    signal.throwIfAborted();
+    hasLines = true;
+  }
+  return hasLines && content.report().formatHint !== null;
 }

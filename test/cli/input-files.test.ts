@@ -104,6 +104,17 @@ test.each([
   expect(await refused.json()).toMatchObject({ error: { message: fault.message } });
 });
 
+test.each([
+  ["a broken first line that is too long for an upload to judge", `${"x".repeat(300_000)}\n`],
+  ["a broken line behind a blank one of that length", `${" ".repeat(300_000)}\nx\n`],
+])("validate has the fault of %s", async (_case, text) => {
+  const { code, stdout } = await batchd("validate", fileOf("long.jsonl", text));
+  expect({ code, stdout }).toEqual({
+    code: 4,
+    stdout: expect.stringContaining("(invalid_json_line)") as string,
+  });
+});
+
 test("validate says that an upload refuses an array with a request on each line", async () => {
   const path = fileOf("array.jsonl", `[\n${chatLine("a", "Hi")},\n${chatLine("b", "Hi")}\n]\n`);
   const { code, stdout } = await batchd("validate", path);
