@@ -66,24 +66,25 @@ async function runFile(file: string, flags: RunFlags, signal: AbortSignal): Prom
   const asked = { input, sha256, dataDir, outputFile, endpoint, config, flags };
   const run = { ...asked, trouble, inVain };
   const ended = await workAndClose(opened.workshop, run, signal).catch(async (error: unknown) => {
-    if (error instanceof RunRefused && flags.dataDir === undefined)
-      await rm(dataDir, { recursive: true, force: true });
+    if (error instanceof RunRefused && flags.dataDir === undefined) await removeRun(dataDir);
     throw error;
   });
   if (ended === null) return EXIT.interrupted;
   // The results are in the place that the user has named.
-  if (flags.dataDir === undefined) {
-    await rename(dataDir, doneNameOf(dataDir));
-    await removeDone(dataDir);
-  }
+  if (flags.dataDir === undefined) await removeRun(dataDir);
   return exitCodeOf(ended);
 }
 
 /**
- * The name of the folder of a finished run, until it is removed. A kill meanwhile would leave a part of it under the name from
+ * The name of the folder of a run that is over, until it is removed. A kill meanwhile would leave a part of it under the name from
  * which runs go on: without its results, or empty, so that all lines are sent again.
  */
 const doneNameOf = (dataDir: string): string => `${dataDir}-done`;
+
+async function removeRun(dataDir: string): Promise<void> {
+  await rename(dataDir, doneNameOf(dataDir));
+  await removeDone(dataDir);
+}
 
 const removeDone = (dataDir: string): Promise<void> =>
   rm(doneNameOf(dataDir), { recursive: true, force: true });
