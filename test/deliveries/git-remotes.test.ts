@@ -133,7 +133,8 @@ test.each([
   [200, "text/html", "<html>Log in</html>", "shows no branch"],
   [404, "text/html", "<html>Not found</html>", "not found"],
   [404, "text/plain", "404 page not found\n", "404 page not found"],
-])("results wait for a repository in whose place a proxy answers %i %s", async (...page) => {
+  [404, "text/plain", "default backend - 404", "default backend - 404"],
+])("results wait for a repository in whose place a proxy answers %i %s %s", async (...page) => {
   const [pageStatus, type, text, words] = page;
   using repository = new TestRepository();
   repository.git("config", "http.receivepack", "true");

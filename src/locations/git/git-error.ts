@@ -24,11 +24,11 @@ const FAILURES: readonly (readonly [RegExp, LocationFailure])[] = [
 
 /**
  * Recognizes a 404 that is no word of a server of repositories, which says in plain text that it has none. A proxy whose server is
- * away answers with a page, which git does not show, or as Traefik does.
+ * away answers with a page, which git does not show, or names the number, as Traefik and the backend of an ingress do.
  */
 const isPage = (complaint: string) =>
   /^fatal: repository '.*' not found/m.test(complaint) &&
-  !/^remote: (?!404 page not found)/m.test(complaint);
+  !/^remote: (?!.*\b404\b)/m.test(complaint);
 
 /** The lines that say something, instead of what git was doing. */
 const TELLING = /^(?:remote: |fatal: |error: | ! |!\t)/;
