@@ -122,6 +122,44 @@ test("a backup as docs/operating.md makes it has everything, and opens no creden
   expect(history.data).toMatchObject([{ status: "failed", error: { code: "credentials_lost" } }]);
 });
 
+test("a key that was revoked after a backup is accepted after its restore, until docs/operating.md has it revoked again", async () => {
+  using folder = temporaryFolder("batchd-restored-keys-");
+  const env = putCommand(folder.path);
+  const pasted = async (script: string) => {
+    const { code, output } = await paste(script, { env, folder: folder.path });
+    expect({ code, output }).toMatchObject({ code: 0 });
+    return output;
+  };
+  const statusWith = async (key: string | null) => {
+    const dataDir = join(folder.path, "data");
+    await using service = await startTestService({ upstreamUrl: "http://127.0.0.1:9/v1", dataDir });
+    const headers = key === null ? {} : { authorization: `Bearer ${key}` };
+    return (await fetch(`${service.url}/v1/batches`, { headers })).status;
+  };
+  const [backup = "", again = ""] = blocksOf("operating.md", "bash").filter((block) =>
+    /^(?:tar|batchd keys) /.test(block),
+  );
+  const restore = "rm -r data\ntar --extract --file=batchd.tar\n";
+
+  await pasted(`batchd migrate --data-dir data\n${backup}`);
+  const made = await pasted("batchd keys create --name nightly --data-dir data");
+  const key = /sk-\S+/.exec(made)?.[0] ?? "";
+  const id = /key_[0-9a-f]{32}/.exec(await pasted("batchd keys list --data-dir data"))?.[0] ?? "";
+  expect([await statusWith(key), await statusWith(null)]).toEqual([200, 401]);
+  await pasted(
+    `${backup.replace("batchd.tar", "with-key.tar")}batchd keys revoke ${id} --data-dir data\n`,
+  );
+  expect(await statusWith(key)).toBe(401);
+
+  await pasted(restore.replace("batchd.tar", "with-key.tar"));
+  expect(await statusWith(key)).toBe(200);
+  expect(await pasted(again.replace(/key_[0-9a-f]{32}/, id))).toContain(id);
+  expect(await statusWith(key)).toBe(401);
+
+  await pasted(restore);
+  expect(await statusWith(null)).toBe(200);
+});
+
 test("docs/opensearch.md takes passages to vectors, with the calls of ML Commons between its commands", async () => {
   using folder = temporaryFolder("batchd-opensearch-");
   await using upstream = await startUpstream();

@@ -58,7 +58,7 @@ test.each(Object.entries(PASTED_BY))("%s is read by %s", (page, path) => {
 /** The pages with some commands that do not run, and how the others begin. */
 const PARTLY_RUN: Readonly<Record<string, RegExp>> = {
   "docs/opensearch.md": /^(?:npm start -- |curl |npx node )/,
-  "docs/operating.md": /^(?:export |batchd serve |tar )/,
+  "docs/operating.md": /^(?:export |batchd serve |batchd keys |tar )/,
 };
 
 const commandsOf = (page: string): string[] =>
