@@ -28,9 +28,10 @@ export function startActions() {
 }
 
 /**
- * The answer of the API. Its value is `any` because each caller knows the object that it has asked for.
+ * The answer of the API. Its value is `any` because each caller knows the object that it has asked for. `mayPass` is there where the
+ * same request may have another answer in a while.
  *
- * @typedef {{ ok: true, value: any } | { ok: false, message: string }} Answer
+ * @typedef {{ ok: true, value: any } | { ok: false, message: string, mayPass?: boolean }} Answer
  */
 
 /**
@@ -50,7 +51,7 @@ export async function callApi(method, path, body = null, key = null) {
   if (answer !== null && isForeign(answer.status, answer.text) && (await renewToken(sentToken))) {
     answer = await send();
   }
-  if (answer === null) return { ok: false, message: SILENT };
+  if (answer === null) return { ok: false, message: SILENT, mayPass: true };
   return answerOf(answer.status, answer.text);
 }
 
@@ -79,8 +80,16 @@ async function textOf(url, init) {
  */
 export function answerOf(status, text) {
   const value = isSuccess(status) ? parsed(text) : null;
-  return value === null ? { ok: false, message: refusalOf(status, text) } : { ok: true, value };
+  if (value !== null) return { ok: true, value };
+  return { ok: false, message: refusalOf(status, text), mayPass: isPassing(status) };
 }
+
+/**
+ * Whether a status is of a server, or a proxy in front of it, that may give another answer to the same request.
+ *
+ * @param {number} status
+ */
+export const isPassing = (status) => [408, 409, 425, 429].includes(status) || status >= 500;
 
 /** @param {number} status */
 const isSuccess = (status) => status >= 200 && status < 300;

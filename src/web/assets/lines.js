@@ -115,12 +115,15 @@ async function showFrom(after, turn) {
     params.set("after_line", String(from));
     const answer = await callApi("GET", `batches/${section.dataset["batch"]}/lines?${params}`);
     if (turn !== shows) return;
+    // The next try is of what was asked for, too: another filter has no line behind those of this one.
+    afterLine = from;
     if (!answer.ok) {
       write("lines-state", answer.message);
       mayChange = true;
+      // After the end of the batch, no event asks for it.
+      if (answer.mayPass) updateSoon();
       return;
     }
-    afterLine = from;
     lastLine = answer.value.last_line;
     if (answer.value.data.length > 0 || !answer.value.has_more) {
       showPage(answer.value);

@@ -2,7 +2,7 @@
  * Uploads a file with its progress. What a broken connection has lost is sent again. A large file goes in parts by the Uploads
  * API, and after a reload of the page the same file goes on with the first part that is missing.
  */
-import { answerOf, newKey, note } from "./actions.js";
+import { answerOf, isPassing, newKey, note } from "./actions.js";
 import { isForeign, renewToken, token } from "./session.js";
 import { visible } from "./visible.js";
 
@@ -23,8 +23,6 @@ const PATIENCE_MS = 3 * 60_000;
 /** A network that loses every packet ends no request. What a browser has taken may be on its way for long in a slow one. */
 const SILENT_AFTER_MS = 3 * 60_000;
 const PAUSE_MS = { first: 1_000, last: 10_000 };
-/** The statuses of a server, or a proxy in front of it, that may give another answer to the same request. */
-const PASSING = [408, 409, 425, 429];
 /** The server gives an upload an hour. One that is nearly over is begun anew. */
 const RESUMABLE_MS = 50 * 60_000;
 
@@ -111,7 +109,7 @@ function nextOf(request) {
   // The session has ended, here or at a proxy, or a quota is used up.
   const isAwaited = request.getResponseHeader("x-should-retry") === "false";
   if (status === 401 || status < 300 || isAwaited) return "resume";
-  return PASSING.includes(status) || status >= 500 ? "retry" : "restart";
+  return isPassing(status) ? "retry" : "restart";
 }
 
 /**
