@@ -61,4 +61,14 @@ describe.skipIf(!hasChromium())("a line", () => {
     await allow();
     await page.getByText("Lines 1 to 1").waitFor();
   });
+
+  test("is shown as JSON as far as a browser can lay it out at once", async () => {
+    const { id } = await visit.service.run([chatLine("a", "\u202e".repeat(150_000))]);
+    const page = await visit.openPage(`/batches/${id}`);
+    await page.getByRole("button", { name: "JSON of line 1" }).click();
+    await page.getByRole("dialog").getByText("The rest is not shown.").waitFor();
+    const text = (await page.locator("#raw-text").textContent()) ?? "";
+    expect(text).toContain('"custom_id": "a"');
+    expect(text.length).toBeLessThan(101_000);
+  });
 });

@@ -18,6 +18,8 @@ import { isolated, visible } from "./visible.js";
 
 const ROWS = 20;
 const MAX_TEXT = 600;
+/** A browser lays out some 500,000 characters a second, and does nothing else meanwhile. An image as text has millions. */
+const MAX_RAW_TEXT = 100_000;
 /** Parts of a content are not nested deeper. What a model makes up may be. */
 const MAX_DEPTH = 8;
 /** A batch that runs changes all the time, and a page of its lines may be large. */
@@ -218,11 +220,19 @@ function rawCell(line) {
   button.setAttribute("aria-label", `JSON of line ${line.line}`);
   button.addEventListener("click", () => {
     write("raw-title", `Line ${line.line}`);
-    write("raw-text", visible(jsonOf(line, 2)));
+    write("raw-text", rawTextOf(line));
     openDialog(/** @type {HTMLDialogElement} */ (document.getElementById("raw")));
   });
   element.append(button);
   return element;
+}
+
+/** @param {Line} line */
+function rawTextOf(line) {
+  const text = visible(jsonOf(line, 2).slice(0, MAX_RAW_TEXT + 1));
+  if (text.length <= MAX_RAW_TEXT) return text;
+  const start = text.slice(0, MAX_RAW_TEXT).toWellFormed();
+  return `${start}…\n\nThe rest is not shown. The results have it.`;
 }
 
 /** @param {any} body */
