@@ -117,6 +117,20 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
     expect(await saidAbout(cells)).toContain("more than 5,000,000 cells");
   });
 
+  test("shows the characters that hide in its name and in those of its columns", async () => {
+    await chosen("c.csv", "coun\u200btry,a\u202eb\nPeru,c\n");
+    expect(await page.locator("#columns").textContent()).toBe(
+      "Columns: {{coun⟨U+200B⟩try}} {{a⟨U+202E⟩b}}",
+    );
+    await page.locator("#prompt").fill("{{country}} {{x\u202e}}");
+    expect(await page.locator("#fault").textContent()).toBe(
+      "There is no column {{country}}, {{x⟨U+202E⟩}}.",
+    );
+    await page.goto(`${service.url}/files`);
+    await choose(page, "a\u202elnosj.jsonl", chatLine("a", "Peru"));
+    await page.getByText("a⟨U+202E⟩lnosj.jsonl is uploaded.").waitFor();
+  });
+
   test("as CSV may have a prompt with braces that never close", async () => {
     await chosen("c.csv", "country\nPeru\n");
     const prompt = `{{${" ".repeat(5_000)}x {{ country }}`;

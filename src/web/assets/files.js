@@ -35,7 +35,10 @@ async function uploadChosen(form, input) {
   if (file === undefined) return;
   const answer = await offDuring(input, () => uploadIn(form, file));
   input.value = "";
-  note(answer.ok ? `${file.name} is uploaded.` : answer.message, answer.ok ? "good" : "bad");
+  note(
+    answer.ok ? `${visible(file.name)} is uploaded.` : answer.message,
+    answer.ok ? "good" : "bad",
+  );
 }
 
 /** @param {string} id */

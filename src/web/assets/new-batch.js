@@ -83,7 +83,7 @@ async function take(file) {
   find("#template").hidden = true;
   showFault("");
   if (file === undefined) return;
-  find("#checked").textContent = `Checking ${file.name} …`;
+  find("#checked").textContent = `Checking ${visible(file.name)} …`;
   const show = await taken(file).catch(() => () => {
     find("#checked").textContent =
       `The browser cannot read ${visible(file.name)}. It is a folder, has changed, or is too large for it.`;
@@ -158,7 +158,7 @@ async function takenRows(file) {
     input = { kind: "rows", file, columns, rows };
     find("#checked").textContent = `${counted(rows.length, "row")}.`;
     const usable = columns.filter(canBeNamed);
-    find("#columns").textContent = columnsNote(usable, columns);
+    find("#columns").textContent = visible(columnsNote(usable, columns));
     const prompt = /** @type {HTMLTextAreaElement} */ (find("#prompt"));
     if (prompt.value === "") prompt.value = usable.length === 0 ? "" : `{{${usable.at(-1)}}}`;
     find("#template").hidden = false;
@@ -242,7 +242,7 @@ function columnFault(columns) {
   const { prompt, system } = template();
   const unknown = unknownColumns(`${prompt}\n${system}`, columns);
   const names = unknown.map((name) => `{{${name}}}`).join(", ");
-  return names === "" ? null : `There is no column ${names}.`;
+  return names === "" ? null : `There is no column ${visible(names)}.`;
 }
 
 /** @param {string} message */
