@@ -274,6 +274,16 @@ describe.skipIf(!hasChromium())("a new batch", () => {
     expect(await batchCount()).toBe(before);
   });
 
+  test("has each value of its metadata that is written", async () => {
+    const page = await opened("twice.jsonl", chatLine("a", "Peru"));
+    await page.getByLabel("Metadata").fill("team=search\nrun=7\nteam = news");
+    await create(page);
+    await fault(page, "Metadata has one value for a key, and team has two.");
+    await page.getByLabel("Metadata").fill("team=search\nrun=7");
+    await create(page);
+    await page.waitForURL(/batches\/batch_/);
+  });
+
   test("has no gap where its system prompt names a column that is not there", async () => {
     const page = await opened("system.csv", "country\nPeru\n");
     await page.getByLabel("Model").fill("test-model");

@@ -288,6 +288,10 @@ function problemOf() {
   if (wrong instanceof HTMLInputElement) return `${nameOf(wrong)}: ${faultOf(wrong)}`;
   const pairless = metadataLines().find((line) => line.indexOf("=") < 1);
   if (pairless !== undefined) return `Write metadata as key=value, not as ${visible(pairless)}.`;
+  const keys = new Set();
+  const [twice] = metadataPairs().find(([key]) => keys.size === keys.add(key).size) ?? [];
+  if (twice !== undefined)
+    return `Metadata has one value for a key, and ${visible(twice)} has two.`;
   if (input?.kind !== "rows") return null;
   const { prompt, model } = template();
   if (prompt.trim() === "") return "Write a prompt for each row.";
@@ -338,11 +342,14 @@ const metadataLines = () =>
     .map((line) => line.trim())
     .filter((line) => line !== "");
 
-function batchRequest() {
-  const pairs = metadataLines().map((line) => [
+const metadataPairs = () =>
+  metadataLines().map((line) => [
     line.slice(0, line.indexOf("=")).trim(),
     line.slice(line.indexOf("=") + 1).trim(),
   ]);
+
+function batchRequest() {
+  const pairs = metadataPairs();
   const model = fieldOf("model");
   const sample = Number(fieldOf("sample"));
   const budget = fieldOf("budget").trim();
