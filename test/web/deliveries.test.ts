@@ -1,7 +1,7 @@
 /** The deliveries of a batch on its page, in a real browser. */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
-import type { Page } from "playwright-core";
+import type { Page, Route } from "playwright-core";
 import { expect, test } from "vitest";
 import { axeFaults } from "../support/axe.ts";
 import { hasChromium, openChromium } from "../support/browser.ts";
@@ -65,5 +65,35 @@ test.skipIf(!hasChromium())(
     expect(await page.evaluate("document.documentElement.scrollWidth")).toBe(360);
     await failing.getByRole("button", { name: "Cancel delivery" }).click();
     await failing.getByText("failed", { exact: true }).waitFor();
+  },
+);
+
+test.skipIf(!hasChromium())(
+  "a delivery whose answer was lost is made once, although its button is pressed again",
+  async () => {
+    using share = temporaryFolder("batchd-share-");
+    await using upstream = await startUpstream();
+    await using service = await startTestService({
+      config: {
+        upstreams: [{ name: "gpu", base_url: upstream.url, models: ["*"] }],
+        locations: [{ name: "share", kind: "folder", path: share.path, access: "write" }],
+      },
+    });
+    const { id } = await service.run(chatLines(2));
+    await using browser = await openChromium();
+    const page = await browser.newPage();
+    await page.goto(`${service.url}/batches/${id}`);
+    const lose = async (route: Route) => {
+      await route.fetch();
+      await route.abort("connectionreset");
+    };
+    await page.route("**/deliveries", lose, { times: 1 });
+    await deliver(page, "share", "");
+    await page.getByText("The server does not answer.").waitFor();
+    const loaded = page.waitForEvent("load");
+    await page.getByRole("button", { name: "Deliver", exact: true }).click();
+    await loaded;
+    const made = await service.openai.get<{ data: unknown[] }>(`/batches/${id}/deliveries`);
+    expect(made).toMatchObject({ data: [{ location: "share" }] });
   },
 );

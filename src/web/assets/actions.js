@@ -114,19 +114,21 @@ export async function readStart(id) {
 /** Returns a key that makes a request safe to repeat. `randomUUID` is not there on a page without TLS. */
 export const newKey = () => crypto.getRandomValues(new Uint32Array(4)).join("-");
 
-/** @type {{ body: string, key: string } | null} */
+/** @type {{ path: string, body: string, key: string } | null} */
 let latestCreation = null;
 
 /**
- * Creates a batch. A person who has no answer presses the button again: the same request has the same key, so it makes no
- * second batch, which would cost as much again.
+ * Creates a batch or a delivery. A person who has no answer presses the button again: the same request has the same key, so it makes
+ * no second one, which would cost as much again.
  *
+ * @param {string} path
  * @param {string} body
  * @returns {Promise<Answer>}
  */
-export async function createBatch(body) {
-  if (latestCreation?.body !== body) latestCreation = { body, key: newKey() };
-  const answer = await callApi("POST", "batches", body, latestCreation.key);
+export async function createOnce(path, body) {
+  if (latestCreation?.path !== path || latestCreation.body !== body)
+    latestCreation = { path, body, key: newKey() };
+  const answer = await callApi("POST", path, body, latestCreation.key);
   if (answer.ok) latestCreation = null;
   return answer;
 }
@@ -228,10 +230,10 @@ async function sendForm(form) {
  */
 function callWith(button, ...call) {
   const [method, path, body] = call;
-  const isCreation = method === "POST" && path === "batches" && typeof body === "string";
+  const isCreation = method === "POST" && typeof body === "string";
   return offDuring(
     button,
-    () => (isCreation ? createBatch(body) : callApi(...call)),
+    () => (isCreation ? createOnce(path, body) : callApi(...call)),
     ({ ok }) => ok && (button.dataset["next"] ?? button.form?.dataset["next"]) !== undefined,
   );
 }

@@ -1,5 +1,5 @@
 /** The form for a new batch: checks its file, makes lines of a CSV, uploads, and creates the batch. */
-import { createBatch, readStart, write } from "./actions.js";
+import { createOnce, readStart, write } from "./actions.js";
 import { readTable } from "./csv.js";
 import { offDuring } from "./focus.js";
 import { checkLines, endpointsIn, isPacked } from "./input-check.js";
@@ -304,7 +304,7 @@ async function send() {
   const request = batchRequest();
   const uploaded = await uploadedInput();
   if (!uploaded.ok) return uploaded;
-  return createBatch(JSON.stringify({ input_file_id: uploaded.value.id, ...request }));
+  return createOnce("batches", JSON.stringify({ input_file_id: uploaded.value.id, ...request }));
 }
 
 /** @returns {Promise<import("./actions.js").Answer>} the file object, or at least its id */
