@@ -8,6 +8,7 @@ import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { openStorage } from "../../src/runtime/storage/storage.ts";
 import { StoreUnavailable } from "../../src/store/failures.ts";
 import type { Store } from "../../src/store/store.ts";
+import { expectToWait } from "../support/away-place.ts";
 import { FakeClock } from "../support/fake-clock.ts";
 import { listening } from "../support/listening.ts";
 import { startS3Proxy } from "../support/s3-proxy.ts";
@@ -82,29 +83,15 @@ async function startBucketBehind() {
 
 test("results that a bucket has taken and does not show yet are delivered once it does", async () => {
   const bucket = await startBucketBehind();
-  const clock = new FakeClock();
-  await using upstream = await startUpstream();
   const place = { bucket: "b", region: "r", endpoint: bucket.endpoint, force_path_style: true };
   const keys = { access_key_id: "any", secret_access_key: "any-other" };
-  const lake = { name: "lake", kind: "s3", access: "write", ...place, ...keys };
-  await using service = await startTestService({
-    upstreamUrl: upstream.url,
-    clock,
-    config: { locations: [lake] },
+  const id = await expectToWait({
+    location: { name: "lake", kind: "s3", ...place, ...keys },
+    message: "output.jsonl was stored, and the server does not find it",
+    comeBack: () => {
+      bucket.state.isBehind = false;
+    },
   });
-  const { id } = await service.run(chatLines(1));
-  const path = `/batches/${id}/deliveries`;
-  const body = { location: "lake" };
-  const { id: delivery } = (await service.openai.post(path, { body })) as DeliveryObject;
-  const tries = ["delivery.given_up", "delivery.attempt_failed"] as const;
-  await Promise.race(tries.map((end) => service.events.reached(end, { delivery })));
-  expect(await service.openai.get(`${path}/${delivery}`)).toMatchObject({
-    status: "pending",
-    error: { message: "output.jsonl was stored, and the server does not find it" },
-  });
-  bucket.state.isBehind = false;
-  clock.advance(60_000);
-  await service.events.reached("delivery.delivered", { delivery });
   expect([...bucket.stored.keys()]).toEqual([`/b/${id}/output.jsonl`, `/b/${id}/run.json`]);
 });
 

@@ -18,7 +18,7 @@ import {
 import { basename, dirname, join } from "node:path";
 import { afterEach, expect, test } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
-import { FakeClock } from "../support/fake-clock.ts";
+import { expectToWait } from "../support/away-place.ts";
 import { TestRepository } from "../support/git-repository.ts";
 import { listening } from "../support/listening.ts";
 import { chatLines, startTestService } from "../support/service.ts";
@@ -147,26 +147,13 @@ test.each([
   });
   const address = `http://127.0.0.1:${await listening(server)}/${basename(repository.path)}`;
   const evals = { name: "evals", kind: "git", access: "write", repository: address };
-  const clock = new FakeClock();
-  await using upstream = await startUpstream();
-  await using service = await startTestService({
-    upstreamUrl: upstream.url,
-    clock,
-    config: { locations: [{ ...evals, username: "batchd", password: PASSWORD }] },
+  const id = await expectToWait({
+    location: { ...evals, username: "batchd", password: PASSWORD },
+    message: expect.stringContaining(words) as string,
+    comeBack: () => {
+      isAway = false;
+    },
   });
-  const { id } = await service.run(chatLines(1));
-  const path = `/batches/${id}/deliveries`;
-  const body = { location: "evals" };
-  const { id: delivery } = (await service.openai.post(path, { body })) as DeliveryObject;
-  const tries = ["delivery.given_up", "delivery.attempt_failed"] as const;
-  await Promise.race(tries.map((end) => service.events.reached(end, { delivery })));
-  expect(await service.openai.get(`${path}/${delivery}`)).toMatchObject({
-    status: "pending",
-    error: { code: "unavailable", message: expect.stringContaining(words) as string },
-  });
-  isAway = false;
-  clock.advance(60_000);
-  await service.events.reached("delivery.delivered", { delivery });
   expect(repository.branches).toEqual([`batch/${id}`, "main"]);
 });
 
