@@ -44,6 +44,13 @@ test("a statement claims 16 small chunks, or 2,048 lines of large ones", async (
   expect(chosenOf([await small(), await small()])).toHaveLength(16);
 });
 
+test("while slots are free, a statement asks for no more chunks of a batch than have lines", async () => {
+  const small = batches(16, { remainingLineCount: 2 });
+  expect(chosenOf([await queueOf(small, { slotCount: 256 })])).toEqual(small);
+  const large = batches(1, { nextLineCount: 500, remainingLineCount: 1_500 });
+  expect(chosenOf([await queueOf(large, { slotCount: 4_096 })])).toHaveLength(3);
+});
+
 test("a route that is closed now gives a chunk to each project that has none, while lines may be to blame", async () => {
   const open = [...batches(1, { project: "a" }), ...batches(1, { project: "b" })];
   const queue = await queueOf(open, { opensAtMs: clock.nowMs() + 1, isInDoubt: true });
