@@ -21,11 +21,8 @@ interface StarredPattern {
   readonly pattern: string;
 }
 
-/**
- * Finds the first of some patterns that a name matches. An operator may configure thousands of patterns, and each line or each
- * model of a list asks for its own name, so only those patterns are compared that begin as the name does.
- */
-export class NamePatterns {
+/** Some patterns, of which only those are compared with a name that begin as it does. */
+class NamePatterns {
   /** The places of the patterns without a star. */
   readonly #exact = new Map<string, number>();
   /** The other patterns, by what stands before their first star. */
@@ -58,4 +55,24 @@ export class NamePatterns {
     }
     return first === Number.POSITIVE_INFINITY ? -1 : first;
   }
+}
+
+/** The patterns of each list that was asked for. A list is the same one until the configuration or the rules change. */
+const patternsOf = new WeakMap<object, NamePatterns>();
+
+/**
+ * Returns the first of a list whose pattern a name matches. An operator may configure thousands of patterns, and each line or each
+ * model of a list asks for its own name, so what a list needs is worked out once.
+ */
+export function firstMatching<Of>(
+  list: readonly Of[],
+  patternOf: (one: Of) => string,
+  name: string,
+): Of | undefined {
+  let patterns = patternsOf.get(list);
+  if (patterns === undefined) {
+    patterns = new NamePatterns(list.map(patternOf));
+    patternsOf.set(list, patterns);
+  }
+  return list[patterns.placeOf(name)];
 }

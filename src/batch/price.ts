@@ -5,7 +5,7 @@
  */
 
 import { PRICE_DIGITS, type TOKENS_OF_PRICE } from "../contract/price.ts";
-import { NamePatterns } from "./name-pattern.ts";
+import { firstMatching } from "./name-pattern.ts";
 
 /** A decimal number that is not negative, such as `0.50`, with at most {@link PRICE_DIGITS} digits behind the point. */
 export type Decimal = string;
@@ -30,17 +30,8 @@ export interface PriceRule {
 }
 
 /** Returns the price of a model; null without one. The first rule that matches counts. */
-export function priceFor(rules: readonly PriceRule[], model: string): Price | null {
-  let patterns = patternsOf.get(rules);
-  if (patterns === undefined) {
-    patterns = new NamePatterns(rules.map((rule) => rule.model));
-    patternsOf.set(rules, patterns);
-  }
-  return rules[patterns.placeOf(model)]?.price ?? null;
-}
-
-/** The patterns of each list of rules, which is the same one until there are other prices. */
-const patternsOf = new WeakMap<readonly PriceRule[], NamePatterns>();
+export const priceFor = (rules: readonly PriceRule[], model: string): Price | null =>
+  firstMatching(rules, (rule) => rule.model, model)?.price ?? null;
 
 /** What is paid for: answered requests and their tokens. */
 export interface Consumption {

@@ -1,7 +1,7 @@
 /** The rules for a project: what it may ask for, how much of it, and how long its data is kept. */
 
 import type { ProjectSettings } from "../contract/project.ts";
-import { NamePatterns } from "./name-pattern.ts";
+import { firstMatching } from "./name-pattern.ts";
 import type { Decimal } from "./price.ts";
 
 /** Null stands for no limit. */
@@ -35,17 +35,8 @@ export interface ProjectRules {
 
 export type RulesOf = (project: string) => ProjectRules;
 
-export function allowsModel({ models }: ProjectRules, model: string): boolean {
-  let patterns = patternsOf.get(models);
-  if (patterns === undefined) {
-    patterns = new NamePatterns(models);
-    patternsOf.set(models, patterns);
-  }
-  return patterns.placeOf(model) !== -1;
-}
-
-/** The patterns of each list, which is the same one until the rules change. */
-const patternsOf = new WeakMap<readonly string[], NamePatterns>();
+export const allowsModel = ({ models }: ProjectRules, model: string): boolean =>
+  firstMatching(models, (pattern) => pattern, model) !== undefined;
 
 /** Returns the shorter of two lifetimes, of which null has no end. */
 export function shorter(one: number | null, other: number | null): number | null {

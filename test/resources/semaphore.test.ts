@@ -3,6 +3,7 @@ import { setImmediate } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { workFor } from "../../src/resources/client-work.ts";
 import { Semaphore } from "../../src/resources/semaphore.ts";
+import { seededRandom } from "../support/seeded-random.ts";
 
 /** Begins what lasts until `end`, each of a project. */
 function thingsOf(semaphore: Semaphore) {
@@ -36,11 +37,8 @@ test("one thing that ends lets all begin that may, also those whose project has 
 test("never more happen than may, and none waits while it may begin", async () => {
   const [ofAnyProject, most] = [2, 4];
   const { ask, end, names } = thingsOf(new Semaphore(ofAnyProject, most));
-  let seed = 7;
-  const dice = (sides: number) => {
-    seed = (seed * 1_103_515_245 + 12_345) % 2 ** 31;
-    return Math.floor((seed / 2 ** 31) * sides);
-  };
+  const random = seededRandom(7);
+  const dice = (sides: number) => Math.floor(random() * sides);
   const open = new Set<string>();
   const asked: Promise<void>[] = [];
   const projectOf = (name: string) => name[0] ?? "";
