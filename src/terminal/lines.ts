@@ -43,12 +43,8 @@ export function sayTable(head: readonly string[], rows: readonly (readonly strin
   const all = [head, ...rows].map((row) => row.map(printable));
   const widthOf = (cell = "") => (cell.length > MAX_COLUMN_WIDTH ? 0 : cell.length);
   const widths = head.map((_, i) => longest(all, (row) => widthOf(row[i])));
-  const starts = startsOfLines(
-    widths.with(
-      -1,
-      longest(all, (row) => row.at(-1)?.length ?? 0),
-    ),
-  );
+  const last = longest(all, (row) => row.at(-1)?.length ?? 0);
+  const starts = startsOfLines(widths.with(-1, last));
   for (const [at, row] of all.entries()) {
     for (const [i, start] of starts.entries()) {
       const end = starts[i + 1] ?? row.length;

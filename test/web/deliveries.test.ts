@@ -6,6 +6,7 @@ import { expect, test } from "vitest";
 import { axeFaults } from "../support/axe.ts";
 import { hasChromium, openChromium } from "../support/browser.ts";
 import { chatLines, startTestService } from "../support/service.ts";
+import { startShare } from "../support/share.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
 
@@ -71,14 +72,8 @@ test.skipIf(!hasChromium())(
 test.skipIf(!hasChromium())(
   "a delivery whose answer was lost is made once, although its button is pressed again",
   async () => {
-    using share = temporaryFolder("batchd-share-");
-    await using upstream = await startUpstream();
-    await using service = await startTestService({
-      config: {
-        upstreams: [{ name: "gpu", base_url: upstream.url, models: ["*"] }],
-        locations: [{ name: "share", kind: "folder", path: share.path, access: "write" }],
-      },
-    });
+    await using share = await startShare();
+    const { service } = share;
     const { id } = await service.run(chatLines(2));
     await using browser = await openChromium();
     const page = await browser.newPage();
