@@ -1,6 +1,7 @@
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import Database from "better-sqlite3";
 import { expect, test } from "vitest";
 import type { BatchObject } from "../../src/contract/batch.ts";
 import { FakeClock } from "../support/fake-clock.ts";
@@ -58,6 +59,32 @@ test("that all lines of a batch failed alike is still known after a restart", as
 
   const known = { lines: 50, status_code: 400, code: "invalid_value", message: null };
   expect(x_batchd.common_failure).toEqual(known);
+});
+
+test("a batch that stopped between its last answer and the end of its chunk ends after a restart, and sends nothing again", async () => {
+  await using dir = await temporaryDir();
+  // Such an answer is in the journal before its chunk ends.
+  const given = { body: { text: "x".repeat(2 * 1024 * 1024) } };
+  await using upstream = await startUpstream({ answers: () => given });
+  const options = { upstreamUrl: upstream.url, dataDir: dir.path };
+  const before = await startTestService(options);
+  const changeTables = (statement: string) => {
+    const database = new Database(join(dir.path, "batchd.sqlite"));
+    database.exec(statement);
+    database.close();
+  };
+  changeTables(`create trigger refuse before update of closed_at_ms on chunks
+    begin select raise(abort, 'refused'); end`);
+  const { id } = await before.submit(chatLines(1));
+  await before.events.reached("chunk.failed", { batch: id });
+  await before.close();
+  changeTables("drop trigger refuse");
+
+  await using after = await startTestService(options);
+  const batch = await after.ended(id);
+
+  expect(batch.request_counts).toEqual({ total: 1, completed: 1, failed: 0 });
+  expect(upstream.total).toBe(1);
 });
 
 test("a drain waits for the answers that come within its grace", async () => {

@@ -130,7 +130,8 @@ export class RouteQueue {
     for (const { flow, runnable, atHandCount } of this.#entries.values()) {
       if (runnable === null || (atHandCount > 0 && !isAlmostEmpty)) continue;
       // No chunk is left when all lines are at hand. A claim for one would find nothing, and take the place of another batch.
-      if (atHandCount >= runnable.remainingLineCount) continue;
+      // Without a line at hand there is one: a crash may leave a chunk open whose lines all have their answers.
+      if (atHandCount > 0 && atHandCount >= runnable.remainingLineCount) continue;
       if (memory === "full" && this.#openChunkCountOf(runnable.project) > 0) continue;
       const placeCount =
         runnable.remainingLineCount <= FEW_LINES ? 2 * MAX_HANDING_OUT : MAX_HANDING_OUT;
