@@ -18,6 +18,7 @@ test.each([
   'CREATE INDEX "moods_by_id" ON "batches" USING btree ("id");',
   'CREATE FUNCTION "sigh"() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;',
   'CREATE TRIGGER "sighs" AFTER INSERT ON "batches" FOR EACH ROW EXECUTE FUNCTION "sigh"();',
+  'ALTER TABLE "batches" SET (autovacuum_analyze_scale_factor = 0.001);',
   'ALTER TABLE "batches" ADD COLUMN "mood" text;',
   `ALTER TABLE "batches" ADD COLUMN "mood" text DEFAULT 'calm' NOT NULL;`,
   'ALTER TABLE "batches" ADD COLUMN "mood" text;\n--> statement-breakpoint\nUPDATE "batches" SET ("mood") = (SELECT \'calm\') WHERE "model" = \'x\';',

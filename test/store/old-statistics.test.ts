@@ -8,7 +8,9 @@ import { openCountedStore, startCountingPostgres } from "../support/counted-stat
 import { forAllTests } from "../support/for-all-tests.ts";
 import { aSegment, claimBy, startBatch } from "../support/store-builders.ts";
 
-const postgres = forAllTests(await startCountingPostgres("statements with old statistics"));
+const postgres = forAllTests(
+  await startCountingPostgres("statements with old statistics", ["autovacuum_naptime=1s"]),
+);
 
 const ROWS = 2_000;
 const PROJECT = "gone";
@@ -166,5 +168,27 @@ test.skipIf(postgres === null)(
       expect([String(step), pages < 200]).toEqual([String(step), true]);
     }
     expect((await store.findBatch({ project, id: batchId }))?.status).toBe("finalizing");
+  },
+);
+
+const ENDED = 50_000;
+const COME = 3_000;
+
+test.skipIf(postgres === null)(
+  "where PostgreSQL looked at many ended batches last, those that come are soon claimed without a look at all of them",
+  async () => {
+    await using counted = await openCountedStore(postgres!);
+    const { store, query } = counted;
+    const columns =
+      "id, project, endpoint, input_file_id, created_at_ms, expires_at_ms, status, failed_at_ms";
+    const values = (id: string, state: string) =>
+      `'${id}_' || n, 'project-' || n % 100, '/v1/chat/completions', 'file-' || n, n, 9e12 + n, ${state}`;
+    await query(insert("batches", columns, values("ended", "'failed', n"), ENDED));
+    await query("vacuum analyze batches");
+    await query(insert("batches", columns, values("new", "'validating', null"), COME));
+    const claim = () => store.claimBatchToValidate(claimBy("worker"));
+    await expect
+      .poll(async () => (await counted.countOf(claim)).pages, { timeout: 60_000, interval: 500 })
+      .toBeLessThan(50);
   },
 );

@@ -5,8 +5,10 @@ import { openPostgresStore } from "../../src/store/postgres/store.ts";
 import { startPostgres } from "./postgres.ts";
 
 /** Starts a server that counts the statements it runs. */
-export const startCountingPostgres = (tests: string) =>
-  startPostgres(tests, { settings: ["shared_preload_libraries=pg_stat_statements"] });
+export const startCountingPostgres = (tests: string, settings: readonly string[] = []) =>
+  startPostgres(tests, {
+    settings: ["shared_preload_libraries=pg_stat_statements", ...settings],
+  });
 
 type CountingPostgres = NonNullable<Awaited<ReturnType<typeof startCountingPostgres>>>;
 

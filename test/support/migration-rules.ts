@@ -1,7 +1,7 @@
 /**
  * Finds the statements of a migration that the version before cannot live with. Replicas of two versions run side by side
  * during an upgrade. So a migration may only add tables, columns with a default or without a value, indexes, and triggers that
- * run after a change, and fill the columns that it adds. What takes something away waits for a later version, in a migration
+ * run after a change, fill the columns that it adds, and say how often PostgreSQL looks at a table. What takes something away waits for a later version, in a migration
  * whose name says `contract`.
  */
 
@@ -11,13 +11,15 @@ const CHANGED_TABLE = /^(?:alter table|insert into|create unique index .+? on) "
 /** A function and a trigger that keep a new table in step with what older versions write. */
 const CREATED_FUNCTION = /^create function /i;
 const CREATED_TRIGGER = /^create trigger \S+ after /i;
+/** How often PostgreSQL looks at a table is of no concern to what uses it. */
+const TENDED_TABLE = /^alter table "?\w+"? set \(autovacuum_\w+ = [\d.]+\)/i;
 const ADDED_COLUMN = /^alter table "?(\w+)"? add column "?(\w+)"?/i;
 const FILLED_COLUMNS = /^update "?(\w+)"? set \(([^)]+)\) = /i;
 const UNIQUE = /\bunique\b/i;
 const NOT_NULL = /\bnot null\b/i;
 const FILLED = /\b(?:default|generated)\b/i;
 
-const EXPANSIONS = [CREATED_TABLE, CREATED_INDEX, CREATED_FUNCTION, CREATED_TRIGGER];
+const EXPANSIONS = [CREATED_TABLE, CREATED_INDEX, CREATED_FUNCTION, CREATED_TRIGGER, TENDED_TABLE];
 
 const isExpandingColumn = (statement: string): boolean =>
   ADDED_COLUMN.test(statement) &&
