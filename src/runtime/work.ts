@@ -214,7 +214,7 @@ async function startSharing(
   engine: Engine,
   { closers, pricing }: { readonly closers: Closers; readonly pricing: Pricing },
 ): Promise<CapacitySharing> {
-  const { owner, store, upstreams, fleet, projects, clock, log, configNow } = parts;
+  const { owner, store, upstreams, fleet, projects, clock, log, metrics, configNow } = parts;
   const limitOf = (target: string) =>
     configNow().upstreams.find(({ name }) => name === target)?.max_concurrency ?? null;
   const sharing = new CapacitySharing({
@@ -229,6 +229,7 @@ async function startSharing(
       // Another project may have the name later, and no other replica is to learn of this one any more.
       upstreams.forgetProjects(projects.deleted);
       pricing.forgetProjects(projects.deleted);
+      void metrics.forgetProjects(projects.deleted);
       return engine.view.report();
     },
     mayKeepHouse: () => !engine.isDraining,

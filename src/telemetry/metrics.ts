@@ -82,6 +82,8 @@ export class Metrics {
   readonly #targets = new Map<string, TargetMetrics>();
   /** The models with a series of their own, by project. */
   readonly #models = new Map<string, Set<string>>();
+  /** The projects with series of their own. */
+  readonly #projects = new Set<string>();
   readonly #httpRequests = this.#counter("batchd_http_requests_total");
   readonly #httpSeconds = this.#histogram("batchd_http_request_duration_seconds");
   readonly #memoryHeld = this.#gauge("batchd_memory_held_bytes");
@@ -133,11 +135,13 @@ export class Metrics {
   }
 
   batchCreated({ project }: Pick<Batch, "project">): void {
+    this.#projects.add(project);
     this.#batchesCreated.inc({ project });
   }
 
   /** `slackMs` is the time that the batch had left. */
   batchEnded({ project }: Pick<Batch, "project">, status: BatchStatus, slackMs: number): void {
+    this.#projects.add(project);
     this.#batchesEnded.inc({ status, project });
     this.#batchSlack.observe({ status }, Math.max(0, slackMs / 1000));
   }
@@ -164,6 +168,7 @@ export class Metrics {
     { bytes, completed, failed, usage }: Flushed,
     { model, project }: LineLabels,
   ): void {
+    this.#projects.add(project);
     const labels = { model: this.#modelLabel(model, project), project };
     this.#segments.inc();
     this.#segmentBytes.inc(bytes);
@@ -184,6 +189,19 @@ export class Metrics {
     if (labels.size === MAX_MODELS || label.length > MAX_MODEL_LENGTH) return "other";
     labels.add(label);
     return label;
+  }
+
+  /** Removes the series of projects that are deleted. Others come and go for as long as the process runs. */
+  async forgetProjects(projects: readonly string[]): Promise<void> {
+    const gone = new Set(projects.filter((name) => this.#projects.delete(name)));
+    if (gone.size === 0) return;
+    for (const name of gone) this.#models.delete(name);
+    for (const counter of [this.#batchesCreated, this.#batchesEnded, this.#lines, this.#tokens]) {
+      const { values } = await counter.get();
+      for (const { labels } of values) {
+        if (gone.has(String(labels.project))) counter.remove(labels);
+      }
+    }
   }
 
   journalWriteFailed(): void {

@@ -3,7 +3,7 @@ import { NO_USAGE } from "../../src/batch/batch.ts";
 import { METRICS } from "../../src/telemetry/metric-table.ts";
 import { Metrics } from "../../src/telemetry/metrics.ts";
 import { version } from "../../src/version.ts";
-import { clientOf } from "../support/projects.ts";
+import { ask, clientOf, LINE, post, upload } from "../support/projects.ts";
 import { Scrape } from "../support/prometheus.ts";
 import { rawRequest } from "../support/raw-http.ts";
 import { startReceiver } from "../support/receiver.ts";
@@ -276,6 +276,33 @@ test("a project that names ever more models takes no series from another one, no
   expect(of("loud").filter(({ labels }) => labels["model"] === "half-\ufffd")).toMatchObject([
     { value: 2 },
   ]);
+});
+
+test("a deleted project leaves no series behind, and the others keep theirs", async () => {
+  await using upstream = await startUpstream();
+  const admin = { name: "operator", key: "key-admin", scopes: ["read", "write", "admin"] };
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { auth: { keys: [{ ...admin, project: "stays" }] } },
+  });
+  const made = await post(service.url, "admin/keys", { name: "k", project: "goes" }, admin.key);
+  for (const key of [admin.key, (made.body as { key?: string }).key ?? ""]) {
+    const input_file_id = (await upload(service.url, LINE, key)).body.id;
+    const request = { endpoint: "/v1/chat/completions", completion_window: "24h" };
+    const { body } = await post(service.url, "batches", { input_file_id, ...request }, key);
+    await service.events.reached("batch.completed", { batch: body.id });
+  }
+  const seriesOf = async (project: string) => {
+    const seen = await scrape(service);
+    const names = Object.entries(METRICS).filter(([, { labels }]) =>
+      (labels as readonly string[]).includes("project"),
+    );
+    return names.map(([name]) => seen.find(name, { project }).length);
+  };
+  await expect.poll(() => seriesOf("goes")).toEqual([1, 1, 2, 4]);
+  await ask(service.url, "admin/projects/goes", { method: "DELETE" }, admin.key);
+  await expect.poll(() => seriesOf("goes"), { timeout: 30_000 }).toEqual([0, 0, 0, 0]);
+  expect(await seriesOf("stays")).toEqual([1, 1, 2, 4]);
 });
 
 test("a scrape of many values leaves turns of the event loop to others", async () => {
