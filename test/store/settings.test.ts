@@ -94,6 +94,28 @@ describe.skipIf(postgres === null)("a database", () => {
     expect(await store.closeChunkIfLeased(lease, aSegment())).toBe(true);
   });
 
+  test("that takes no connection for a reason of its own is away and refuses nothing", async ({
+    skip,
+  }) => {
+    const url = await postgres!.createDatabase();
+    const [known] = await run(url, "select current_setting('server_version_num')::int >= 170000");
+    skip(known !== '[{"?column?":true}]', "PostgreSQL runs nothing at a login before version 17");
+    await using store = await openStore(url);
+    await startBatch(store, ["llama"]);
+    const { lease } = await claimChunk(store);
+    const refuse = `create function refuse() returns event_trigger language plpgsql as $$ begin
+        if current_setting('application_name') like 'batchd%' then
+          raise exception 'no room' using errcode = 'XX000';
+        end if; end $$`;
+    const end = `select pg_terminate_backend(pid) from pg_stat_activity
+      where datname = current_database() and application_name like 'batchd%'`;
+    await run(url, refuse, "create event trigger refuses on login execute function refuse()", end);
+    const closing = store.closeChunkIfLeased(lease, aSegment());
+    await expect(closing).rejects.toMatchObject({ code: "STORE_UNAVAILABLE" });
+    await run(url, "drop event trigger refuses");
+    expect(await store.closeChunkIfLeased(lease, aSegment())).toBe(true);
+  });
+
   test("that limits the time of transactions is brought up to date in one that takes longer", async ({
     skip,
   }) => {

@@ -17,6 +17,7 @@ import { cancelStatement } from "./cancel.ts";
 import type { BoundedPool } from "./connection.ts";
 import { ConnectionTurns, ProjectBusy } from "./connection-turns.ts";
 import {
+  connectionError,
   isForbidden,
   isPassing,
   isRolledBack,
@@ -233,7 +234,9 @@ export class Database {
     let isCommitting = false;
     try {
       using _turn = await this.#turns.take();
-      client = await this.#pool.connect();
+      client = await this.#pool.connect().catch((cause: unknown) => {
+        throw connectionError(cause);
+      });
       const { value } = await work(client, () => {
         isCommitting = true;
       });

@@ -37,6 +37,20 @@ export class StandbyFound extends Error {
   }
 }
 
+/**
+ * The error for a connection that the server, or a pooler before it, has refused to make. No statement is at fault then, whatever
+ * the code: poolers of hosts say with `XX000` that they have no room, or that the database sleeps.
+ */
+class ConnectionRefused extends Error {
+  override readonly name = "ConnectionRefused";
+}
+
+/** Returns what is to be thrown where no connection could be made. */
+export const connectionError = (cause: unknown): unknown =>
+  cause instanceof DatabaseError && !isUnavailable(cause)
+    ? new ConnectionRefused(cause.message, { cause })
+    : cause;
+
 /** Drizzle wraps every error of the driver, in a text that has the values of the statement. */
 export const unwrapped = (thrown: unknown): unknown =>
   thrown instanceof DrizzleQueryError && thrown.cause !== undefined ? thrown.cause : thrown;
@@ -75,6 +89,7 @@ const isCounterBehind = (cause: unknown): boolean =>
 export const isUnavailable = (cause: unknown): boolean =>
   hasNoConnection(cause) ||
   cause instanceof StandbyFound ||
+  cause instanceof ConnectionRefused ||
   isCounterBehind(cause) ||
   (isAnswer(cause) && [IN_THE_WAY, AWAY, MISCONFIGURED].some((codes) => codes.test(codeOf(cause))));
 
