@@ -163,7 +163,8 @@ export function budgetForm({ caller }: Asked, { id, x_batchd: own }: BatchObject
   if (own.paused?.reason !== "budget" || !caller.scopes.includes("write")) return "";
   const path = `batches/${id}`;
   // A form that is there keeps what was typed into it. With another budget it is another form.
-  return html`<form id="raise-${own.budget}" class="filters" data-path="${path}" data-then="${path}/resume">
+  // Outside a dialog, the method "dialog" sends nothing: before its script is there, the browser would take the form to an address.
+  return html`<form id="raise-${own.budget}" method="dialog" class="filters" data-path="${path}" data-then="${path}/resume">
 <label>Budget <input name="budget" value="${own.budget}" ${AMOUNT_FIELD} required></label>
 <span class="buttons"><button class="primary">Set and resume</button></span>
 </form>`;

@@ -75,8 +75,9 @@ ${error === null ? "" : html`<span class="${delivery.status === "failed" ? "faul
 <span class="dim">${when}</span>`;
 }
 
+/** Its method sends nothing before the script is there, as with the form for a budget. */
 const form = ({ id }: BatchObject): Html =>
-  html`<form id="deliver" class="filters" autocomplete="off" aria-label="Deliver the results" data-path="batches/${id}/deliveries" data-next="again">
+  html`<form id="deliver" method="dialog" class="filters" autocomplete="off" aria-label="Deliver the results" data-path="batches/${id}/deliveries" data-next="again">
 <label>Location <input name="location" required maxlength="128" autocomplete="off" spellcheck="false" placeholder="its name"></label>
 <label>Folder <input name="path" maxlength="1024" autocomplete="off" spellcheck="false" placeholder="may be left out"></label>
 <label>Format <select name="format">${RESULT_FORMATS.map((each) => html`<option value="${each}">${each}</option>`)}</select></label>

@@ -14,7 +14,7 @@ export const linesPart = ({ id }: BatchObject): Part => ({
   id: "lines",
   html: html`<section id="lines" class="card kept" aria-labelledby="lines-title" data-batch="${id}">
 <div class="row"><h2 id="lines-title">Lines</h2>
-<form id="lines-form" autocomplete="off" class="filters" role="search" aria-label="Find lines">
+<form id="lines-form" method="dialog" autocomplete="off" class="filters" role="search" aria-label="Find lines">
 <label>Show <select name="status"><option value="">all</option>${LINE_STATUSES.map((each) => html`<option value="${each}">${LABELS[each]}</option>`)}</select></label>
 <label>custom_id <input name="custom_id" autocomplete="off" spellcheck="false" placeholder="exact"></label>
 <span class="buttons"><button>Find</button></span>
