@@ -5,6 +5,7 @@
  * more than 53 bits, and ids of rows have 64.
  */
 import { isUtf8 } from "node:buffer";
+import { hintFor, judgeFirstLine } from "../batch/first-line.ts";
 import { decodeString, type Extent, isStringAt } from "../batch/json.ts";
 import { JsonPaths } from "../batch/json-paths.ts";
 import type { SplitLine } from "../batch/split.ts";
@@ -82,7 +83,9 @@ function assertObject(row: string, number: number): void {
   } catch {
     // The sentence below says it.
   }
-  throw new CommandFailure(`line ${number} of the data is not a JSON object`);
+  const hint = hintFor(judgeFirstLine(Buffer.from(row)), number);
+  const more = hint === null ? "" : ` (HINT: ${hint})`;
+  throw new CommandFailure(`line ${number} of the data is not a JSON object${more}`);
 }
 
 /** The first of these that is a string or a number is the `custom_id` of the line. */

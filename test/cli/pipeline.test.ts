@@ -184,6 +184,20 @@ test("a pipeline or data of another encoding are refused, and no letter goes out
   expect(await batches()).toHaveLength(before);
 });
 
+test("data that is a table, or JSON over several lines, is refused with a hint what it is", async () => {
+  const template = { model: "test-model", prompt: "{{input.q}}" };
+  const steps = [{ name: "ask", endpoint: "/v1/completions", template }];
+  writeFileSync(join(folder, "ask.yaml"), JSON.stringify({ name: "ask", steps }));
+  for (const [data, hint] of [
+    ["id,q\n1,Hello\n", "Line 1 looks like CSV."],
+    ['{"q":"Hello"}\n{\n  "q": "Hi"\n}\n', "Line 2 begins a JSON object that does not end there"],
+  ] as const) {
+    writeFileSync(join(folder, "ask.data"), data);
+    const refused = await batchd("pipeline", "run", "ask.yaml", "ask.data");
+    expect(refused).toMatchObject({ code: 1, stderr: expect.stringContaining(`(HINT: ${hint}`) });
+  }
+});
+
 test("answers replace neither the data nor the file of the pipeline", async () => {
   const files = ["examples/pipelines/translate.yaml", "examples/pipelines/phrases.jsonl"] as const;
   const before = (await batches()).length;
