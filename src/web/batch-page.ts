@@ -41,6 +41,7 @@ export const batchPage: Page = {
       otherRunsOf(asked, batch),
     ]);
     const parts = [
+      newsPart(batch),
       heading(asked, { batch, otherRuns }, inputName),
       noticePart(asked, batch),
       progressPart(batch),
@@ -85,6 +86,18 @@ const heading = (asked: Asked, retried: Retried, inputName: string | null): Part
 ${batchActions(asked, retried)}
 </div>`,
 });
+
+/** What a screen reader reads out when it comes while the page is open. A pause that a person asked for has a note of its own. */
+const newsPart = (batch: BatchObject): Part => ({
+  id: "news",
+  html: html`<p id="news" class="unseen" role="status">${newsOf(batch)}</p>`,
+});
+
+function newsOf(batch: BatchObject): string {
+  if (hasEnded(batch)) return `The batch is ${batch.status}.`;
+  const { paused } = batch.x_batchd;
+  return paused === null || paused.reason === "requested" ? "" : "The batch is paused.";
+}
 
 const isAtRisk = (batch: BatchObject) => batch.x_batchd.at_risk && !hasEnded(batch);
 

@@ -1,6 +1,7 @@
 /** The page with the keyboard alone: where the focus is, and what a key that is pressed next does. */
 import type { Page } from "playwright-core";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { createBatch } from "../support/batches.ts";
 import { hasChromium } from "../support/browser.ts";
 import { chatLine } from "../support/service.ts";
 import { choose, Visit } from "../support/visit.ts";
@@ -48,6 +49,24 @@ describe.skipIf(!hasChromium())("with the keyboard", () => {
     visit.upstream.release();
     await button(page, "Run failed lines again").waitFor();
     expect(await focused(page)).toBe("Actions");
+  });
+
+  test("a screen reader reads out that the batch has paused after its sample, and that it has ended", async () => {
+    const input = await visit.service.upload([chatLine("a", "Hello"), chatLine("b", "Hi")]);
+    const own = { x_batchd: { sample: 1 } };
+    visit.upstream.hold();
+    const { id } = await createBatch(visit.service.openai, input, own);
+    const page = await visit.openPage(`/batches/${id}`);
+    const news = page.getByRole("status").and(page.locator("#news"));
+    await news.waitFor({ state: "attached" });
+    expect(await news.textContent()).toBe("");
+    // Only what changes in an element that stays is read out.
+    await news.evaluate("document.getElementById('news').mark = true");
+    visit.upstream.release();
+    await expect.poll(() => news.textContent()).toBe("The batch is paused.");
+    await button(page, "Resume").click();
+    await expect.poll(() => news.textContent()).toBe("The batch is completed.");
+    expect(await page.evaluate("document.getElementById('news').mark")).toBe(true);
   });
 
   test("a line keeps the focus while its answer comes", async () => {
