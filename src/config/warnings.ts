@@ -28,12 +28,18 @@ export function configWarnings(config: Config, { role, isOpen }: Server): string
       "no upstream is configured, so every batch will fail with model_not_found: start with --upstream URL or --config FILE",
     );
   }
-  if (/^~(?:\/|$)/.test(config.data_dir)) {
+  const shellWord = /^(?:~|\$\w+)(?=\/|$)/.exec(config.data_dir)?.[0];
+  if (shellWord !== undefined) {
     warnings.push(
-      `the data folder is ${resolve(config.data_dir)}, as only a shell takes ~ for the home folder: write data_dir out`,
+      `the data folder is ${resolve(config.data_dir)}, as only a shell takes ${shellWord} for another folder: write data_dir out`,
     );
   }
-  return [...warnings, ...config.upstreams.flatMap(baseUrlWarnings), ...modelWarnings(config)];
+  return [
+    ...warnings,
+    ...config.upstreams.flatMap(baseUrlWarnings),
+    ...modelWarnings(config),
+    ...quotaWarnings(config),
+  ];
 }
 
 /** Matches the path of an endpoint at the end of an address. batchd appends the path itself. */
@@ -59,4 +65,14 @@ function baseUrlWarnings({ name, base_url, azure }: UpstreamConfig): string[] {
 function modelWarnings({ default_model: model, upstreams }: Config): string[] {
   if (model === undefined || upstreams.length === 0) return [];
   return isServed(upstreams, model) ? [] : [`no upstream serves the default_model ${model}`];
+}
+
+/** Warns about quotas of cost that nothing counts: their projects might spend any amount. */
+function quotaWarnings({ projects, prices }: Config): string[] {
+  if (prices.length > 0) return [];
+  const limited = projects.filter(({ quotas }) => quotas.cost_per_month !== undefined);
+  return limited.map(
+    ({ name }) =>
+      `cost_per_month of the project ${name} limits nothing, as no prices are configured (prices)`,
+  );
 }

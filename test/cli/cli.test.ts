@@ -155,7 +155,9 @@ describe("batchd serve", () => {
 test("batchd check warns of a data folder in a folder that is named ~", async () => {
   const { code, stderr } = await runCommand(["check", "--data-dir", "~/batchd"]);
   const made = join(process.cwd(), "~/batchd");
-  expect(stderr).toContain(`warning: the data folder is ${made}, as only a shell takes ~ for the`);
+  expect(stderr).toContain(
+    `warning: the data folder is ${made}, as only a shell takes ~ for another`,
+  );
   expect(code).toBe(0);
 });
 
