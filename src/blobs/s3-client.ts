@@ -265,9 +265,18 @@ export function isUnusable(cause: unknown): boolean {
   return UNUSABLE_NAMES.includes(cause.name) || UNUSABLE_WORDS.test(cause.message);
 }
 
+/** What the SDK says in words for programmers. What it says of one place, as of a session that has expired, names the cause. */
+const LACKING = new Map([
+  ["Could not load credentials from any providers", "are no credentials"],
+  ["Region is missing", "is no region"],
+]);
+
 function textOf(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause);
   const { name, message, code } = cause as ServiceError;
+  const lacking = LACKING.get(message);
+  if (lacking !== undefined)
+    return `there ${lacking} for the bucket, neither in the configuration nor in the usual places of AWS`;
   const word = typeof code === "string" ? code : name;
   return message === "" || message.includes(word) ? message || word : `${word}: ${message}`;
 }

@@ -6,7 +6,7 @@ import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import Database from "better-sqlite3";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { version } from "../../src/version.ts";
 import { runCommand } from "../support/command.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
@@ -220,4 +220,45 @@ test("a start goes well, with a warning, while the folder of a location fails li
   const url = await server.listening();
   await server.loggedLike(/warning: there is no folder .*\/loop for the location share/);
   expect((await fetch(`${url}/ready`)).status).toBe(200);
+});
+
+test.each([
+  ["credentials", "region: r", "there are no credentials for the bucket"],
+  ["a region", "access_key_id: id, secret_access_key: secret", "there is no region for the bucket"],
+])("a bucket without %s is refused in plain words", async (_, keys, words) => {
+  const config = await file("bucket.yaml", `storage: { type: s3, bucket: b, ${keys} }`);
+  // Nothing of this machine may stand in for what the configuration lacks.
+  const env = {
+    AWS_ACCESS_KEY_ID: "",
+    AWS_CONFIG_FILE: join(dir, "nowhere"),
+    AWS_SHARED_CREDENTIALS_FILE: join(dir, "nowhere"),
+    AWS_EC2_METADATA_DISABLED: "true",
+  };
+  // An empty region would count as one.
+  vi.stubEnv("AWS_REGION", undefined);
+  const args = ["serve", "--port", "0", "--config", config, "--data-dir", await folder("bucket")];
+  const { code, stderr } = await runCommand(args, env);
+  vi.unstubAllEnvs();
+  expect(code).toBe(1);
+  expect(stderr).toContain(
+    `cannot use s3://b/batchd/: S3: ${words}, neither in the configuration nor in the usual places of AWS\n`,
+  );
+});
+
+test("a bucket whose session at AWS is over is refused with what renews the session", async () => {
+  const config = await file("session.yaml", "storage: { type: s3, bucket: b, region: r }");
+  const profile = await file(
+    "profile",
+    `[profile old]
+sso_start_url = https://sso.example
+sso_region = eu-west-1
+sso_account_id = 1
+sso_role_name = role
+`,
+  );
+  const env = { AWS_PROFILE: "old", AWS_CONFIG_FILE: profile };
+  const args = ["serve", "--port", "0", "--config", config, "--data-dir", await folder("session")];
+  const { code, stderr } = await runCommand(args, env);
+  expect(code).toBe(1);
+  expect(stderr).toContain("To refresh this SSO session run aws sso login");
 });
