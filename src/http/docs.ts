@@ -39,7 +39,7 @@ const PAGE = `<!doctype html>
 
 /**
  * What screen readers need and Swagger UI lacks: a path is not a link within the button that folds its operation, everything
- * is in a landmark, no heading skips a level, and each list of choices has a name.
+ * is in a landmark, no heading skips a level, and each list of choices and each table of answers has a name.
  */
 const PAGE_CODE = `function readable({ React: { createElement: make, Fragment } }) {
   const below = (level, title) => (Original) => (props) =>
@@ -62,6 +62,11 @@ const page = document.getElementById("document");
 new MutationObserver(() => {
   for (const list of page.querySelectorAll("select:not([aria-label])")) {
     list.ariaLabel = list.closest("[data-param-name]")?.dataset.paramName ?? "Choice";
+  }
+  for (const table of page.querySelectorAll("table[role=region]:not([aria-label])")) {
+    const operation = table.closest(".opblock");
+    const textOf = (part) => operation?.querySelector(".opblock-summary-" + part)?.textContent ?? "";
+    table.ariaLabel = "Answers of " + textOf("method") + " " + textOf("path");
   }
 }).observe(page, { childList: true, subtree: true });
 
