@@ -35,9 +35,19 @@ describe.skipIf(!hasChromium())("an upload", () => {
     return path;
   }
 
+  const signIn = async (page: Page, key: string) => {
+    await page.getByLabel("API key").fill(key);
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.locator("#live").getByText("Live", { exact: true }).waitFor();
+  };
   const choose = (path: string) => page.locator("input[type=file]").setInputFiles(path);
   const names = async () =>
     (await service.openai.files.list()).data.map(({ filename }) => filename);
+  const clear = async () => {
+    for (const { id } of (await service.openai.files.list()).data) {
+      await service.openai.files.delete(id);
+    }
+  };
   const isUpload = (url: URL) => url.pathname.endsWith("/web/v1/files");
 
   test("goes again where the connection is lost, and is stored once", async () => {
@@ -78,6 +88,27 @@ describe.skipIf(!hasChromium())("an upload", () => {
     await service.openai.files.delete(sent[0]!.id);
   });
 
+  test("that ends with the session of its page is told after the next sign-in, once", async () => {
+    const keys = ["first", "second"].map((name) => ({ name, key: `key-of-${name}` }));
+    const auth = (count: number) => ({ auth: { keys: keys.slice(-count) } });
+    await using service = await startTestService({ config: auth(2) });
+    await using context = await browser.newContext();
+    const page = await context.newPage();
+    await page.goto(`${service.url}/files`);
+    await signIn(page, "key-of-first");
+    await page.route(isUpload, () => {});
+    const sent = page.waitForRequest((request) => isUpload(new URL(request.url())));
+    await page.locator("input[type=file]").setInputFiles(await written("cut.jsonl"));
+    await sent;
+    service.reconfigure(auth(1));
+    await signIn(page, "key-of-second");
+    const told = page.getByText("The upload of cut.jsonl broke off. Choose the file again.");
+    await told.waitFor();
+    await page.reload();
+    await page.locator("#live").getByText("Live", { exact: true }).waitFor();
+    expect(await told.count()).toBe(0);
+  });
+
   test("says each thing once to a screen reader", async () => {
     await page.goto(`${service.url}/files`);
     await page.evaluate(`{
@@ -96,9 +127,7 @@ describe.skipIf(!hasChromium())("an upload", () => {
     await choose(await written("said.jsonl"));
     await page.getByText("said.jsonl is uploaded.").waitFor();
     expect(await page.evaluate("window.said")).toEqual(["Sending the file."]);
-    for (const { id } of (await service.openai.files.list()).data) {
-      await service.openai.files.delete(id);
-    }
+    await clear();
   });
 
   test("of a file that changes meanwhile ends, and says so", async () => {
@@ -138,9 +167,7 @@ describe.skipIf(!hasChromium())("an upload", () => {
     await page.unrouteAll();
     expect(await names()).toContain("first.jsonl");
     expect(await names()).not.toContain("third.jsonl");
-    for (const { id } of (await service.openai.files.list()).data) {
-      await service.openai.files.delete(id);
-    }
+    await clear();
   });
 
   test("that a quota refuses is not tried again", async () => {
@@ -155,5 +182,25 @@ describe.skipIf(!hasChromium())("an upload", () => {
     // All bytes have gone out, and a full bar would look like success.
     expect(await state.locator("progress").isVisible()).toBe(false);
     expect(said).not.toContain("100%");
+  });
+
+  test("in parts that cannot arrive within its hour is told so while it goes on", async () => {
+    await clear();
+    await using context = await browser.newContext();
+    const page = await context.newPage();
+    await page.goto(`${service.url}/files`);
+    const isPart = (url: URL) => url.pathname.endsWith("/parts");
+    let count = 0;
+    await page.route(isPart, async (route) => {
+      // The second part stays on its way, and the page says of it what the first one took.
+      if (++count > 1) return;
+      await page.evaluate("{ const now = Date.now; Date.now = () => now() + 20 * 60_000; }");
+      await route.continue();
+    });
+    const line = `${chatLine("a", "x".repeat(65_000))}\n`;
+    await page
+      .locator("input[type=file]")
+      .setInputFiles(await written("slow.jsonl", line.repeat(1_050)));
+    await page.getByText("does not arrive within the hour that an upload has").waitFor();
   });
 });

@@ -25,6 +25,9 @@ const SILENT_AFTER_MS = 3 * 60_000;
 const PAUSE_MS = { first: 1_000, last: 10_000 };
 /** The server gives an upload an hour. One that is nearly over is begun anew. */
 const RESUMABLE_MS = 50 * 60_000;
+const UPLOAD_MS = 60 * 60_000;
+const TOO_SLOW =
+  "At this speed the file does not arrive within the hour that an upload has. Use a faster connection, or smaller files.";
 
 /**
  * @param {File} file
@@ -128,12 +131,18 @@ async function inParts(file, onProgress) {
   const place = `batchd upload ${file.name} ${file.size} ${file.lastModified}`;
   const begun = restored(place) ?? (await begin(file, place, onProgress));
   if (typeof begun === "string") return { ok: false, message: begun };
-  for (let at = begun.partIds.length; at * PART_BYTES < file.size; at++) {
+  const first = begun.partIds.length;
+  const sinceMs = Date.now();
+  for (let at = first; at * PART_BYTES < file.size; at++) {
     const start = at * PART_BYTES;
+    const msForPart = at === first ? 0 : (Date.now() - sinceMs) / (at - first);
+    const endsAtMs = Date.now() + (msForPart * (file.size - start)) / PART_BYTES;
+    const warning = endsAtMs > begun.startedAtMs + UPLOAD_MS ? TOO_SLOW : undefined;
+    onProgress(start, warning);
     const form = new FormData();
     form.set("data", file.slice(start, start + PART_BYTES));
     const sent = await sendAgain(`uploads/${begun.id}/parts`, form, (bytes, note) =>
-      onProgress(start + Math.min(bytes, PART_BYTES), note),
+      onProgress(start + Math.min(bytes, PART_BYTES), note ?? warning),
     );
     if (!sent.ok) return broken(sent, place);
     begun.partIds.push(sent.value.id);
@@ -208,11 +217,12 @@ async function begin(file, place, onProgress) {
  *
  * @template T
  * @param {(storage: Storage) => T} use
+ * @param {() => Storage} find
  * @returns {T | null}
  */
-function withStorage(use) {
+export function withStorage(use, find = () => localStorage) {
   try {
-    return use(localStorage);
+    return use(find());
   } catch {
     return null;
   }
