@@ -107,9 +107,10 @@ export class Projects {
   }
 
   async find(name: string): Promise<StoredProject> {
-    const project = await this.#deps.store.findProject(name);
-    if (project === null) throw noSuchProject(name, "id");
-    return project;
+    const { store, isConfigured } = this.#deps;
+    const project = await store.findProject(name);
+    if (project !== null) return project;
+    throw isConfigured(name) ? notMadeAtRunTime(name) : noSuchProject(name, "id");
   }
 
   async list(query: ProjectQuery): Promise<Page<StoredProject>> {
@@ -163,6 +164,13 @@ const configured = (name: string, advice: string) =>
   new PublicError(
     "project_conflict",
     `The project ${name} is in the configuration of the server. ${advice}.`,
+  );
+
+const notMadeAtRunTime = (name: string) =>
+  new PublicError(
+    "not_found",
+    `The project ${name} is in the configuration of the server. Only projects that were made at run time are here.`,
+    { param: "id" },
   );
 
 const noSuchProject = (name: string, param: "id" | "after") =>

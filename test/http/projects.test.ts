@@ -36,8 +36,12 @@ test("a project that is made at run time is held to its rules, and the configura
   expect(listed.body.data).toMatchObject([{ id: "search", weight: 1, quotas: {} }]);
   const found = await ask(url, "admin/projects/search", {}, admin);
   expect(found).toMatchObject({ status: 200, body: listed.body.data![0]! });
-  for (const unknown of ["other", "none"]) {
-    expect((await ask(url, `admin/projects/${unknown}`, {}, admin)).status).toBe(404);
+  for (const [unknown, words] of [
+    ["other", "The project other is in the configuration of the server."],
+    ["none", "No such project: none"],
+  ]) {
+    const { status, body } = await ask(url, `admin/projects/${unknown}`, {}, admin);
+    expect([status, body.error?.message]).toEqual([404, expect.stringContaining(words!)]);
   }
   for (const refused of [await put(url, { name: "other" }), await remove(url, "other")]) {
     expect([refused.status, refused.body.error?.message]).toEqual([
