@@ -4,6 +4,7 @@ import type { CreatedKey } from "../api/keys.ts";
 import type { UntrustedId } from "../batch/batch.ts";
 import { withJson } from "../client/options.ts";
 import type { Overrides } from "../config/overrides.ts";
+import { describeIssue } from "../config/problems.ts";
 import { lifetimeSeconds } from "../config/values.ts";
 import { CreateKey, DEFAULT_PROJECT } from "../contract/key.ts";
 import { DEFAULT_SCOPES, SCOPES } from "../contract/scope.ts";
@@ -53,10 +54,16 @@ export function addKeyCommands(program: Command, { withOptions, run, begin }: Co
 async function create(flags: CreateFlags, opened: Administration): Promise<number> {
   const { keys, clock } = opened;
   const { name, project } = flags;
-  const asked = CreateKey.safeParse({ name, project, scopes: flags.scopes.split(",") });
+  const asked = CreateKey.safeParse(
+    { name, project, scopes: flags.scopes.split(",") },
+    { reportInput: true },
+  );
   const lifetime = lifetimeSeconds.optional().safeParse(flags.expiresIn);
   const issues = [
-    ...(asked.error?.issues ?? []).map(({ path, message }) => `--${String(path[0])}: ${message}`),
+    ...(asked.error?.issues ?? [])
+      // An option has no places within.
+      .flatMap((issue) => describeIssue({ ...issue, path: issue.path.slice(0, 1) }, CreateKey))
+      .map((problem) => `--${problem}`),
     ...(lifetime.error?.issues ?? []).map(({ message }) => `--expires-in: ${message}`),
   ];
   for (const issue of new Set(issues)) complainInLines(issue);

@@ -155,6 +155,7 @@ test("every mistake in the options of a new key is named, and nothing is made", 
   for (const option of ["--name", "--project", "--scopes", "--expires-in"]) {
     expect(stderr).toContain(`batchd: ${option}: `);
   }
+  expect(stderr).toContain("--scopes: expected one of read, write, interactive, admin\n");
   for (const kind of ["keys", "projects"]) {
     expect(await runCommand([kind, "list", "--data-dir", folder.path])).toMatchObject({
       code: 0,
