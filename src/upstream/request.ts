@@ -92,8 +92,14 @@ export interface Proxied {
   readonly headers: AnswerHeaders;
   /** The body, byte for byte. Destroying it closes the connection. It fails when the answer breaks off. */
   readonly body: Readable;
-  /** Resolves when nothing more comes from the upstream, and says whether the answer is whole. It may not have been read. */
-  readonly over: Promise<boolean>;
+  /** Resolves when nothing more comes from the upstream. The answer may not have been read. */
+  readonly over: Promise<AnswerEnd>;
+}
+
+export interface AnswerEnd {
+  readonly isWhole: boolean;
+  /** Whether it waited for its reader, so that it took longer than the upstream did. */
+  readonly wasPaused: boolean;
 }
 
 /** The reason for which none of the targets of a route takes lines now. */

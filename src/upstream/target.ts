@@ -234,7 +234,8 @@ export class Target {
       answer = await client.proxy(exchange, abort);
       attempted = beginningOf(answer, clock.nowMs());
       if (answer.kind === "proxied") {
-        void answer.over.then((isWhole) => {
+        void answer.over.then(({ isWhole, wasPaused }) => {
+          if (isWhole && !wasPaused) this.capacity.noteWhole(startedAtMs, attempted.outcome);
           slot.release();
           end(isWhole ? attempted.outcome : cutShort(abort));
         });

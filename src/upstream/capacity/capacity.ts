@@ -239,6 +239,20 @@ export class Capacity implements Gate {
     if ((hasTurned || isDoubtOver || hasPaused) && !this.isOpen(nowMs)) this.limiter.redirect();
   }
 
+  /**
+   * Learns from an interactive answer that has come to its end, before its slot is released. Lines teach more, as most of a
+   * batch are alike, so it counts only while there are none. Otherwise a target that gets interactive requests alone would
+   * take sixteen at a time for ever, and fewer after each refusal.
+   */
+  noteWhole(startedAtMs: number, outcome: Outcome): void {
+    if (this.limiter.inFlight.batch > 0 || signalOf(outcome, "batch") !== "good") return;
+    const ended = { startedAtMs, endedAtMs: this.#options.clock.elapsedMs() };
+    const inFlight = this.#usedSlots;
+    const sample = { ...ended, signal: "good", work: 1, inFlight, ahead: 0, pauseMs: 0 } as const;
+    this.#concurrency.noteInteractive(sample);
+    this.#setLimits();
+  }
+
   /** Returns true when the state of the circuit has changed. */
   #noteOutcome(outcome: Outcome, startedAtMs: number, nowMs: number): boolean {
     const ended = { startedAtMs, nowMs, random: this.#options.random() };

@@ -45,7 +45,7 @@ export function signalOf(outcome: Outcome, lane: Lane): Sample["signal"] | null 
       return "unclear";
     case "answered":
       if (outcome.status >= 500 || isOfGateway(outcome.status)) return "unclear";
-      // A refusal comes sooner than an answer, and a stream ends only when its reader has read it.
+      // A refusal comes sooner than an answer, and an interactive one has only begun here (`Capacity.noteWhole`).
       return outcome.status >= 400 || lane === "interactive" ? null : "good";
   }
 }

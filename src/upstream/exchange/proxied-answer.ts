@@ -14,7 +14,7 @@ import { Gathered } from "../../batch/gathered.ts";
 import { INTERRUPTED, type Outcome } from "../../batch/outcome.ts";
 import type { Clock } from "../../clock.ts";
 import type { RedactedStream, Redactor } from "../../redactor.ts";
-import type { AnswerHeaders, Proxied } from "../request.ts";
+import type { AnswerEnd, AnswerHeaders, Proxied } from "../request.ts";
 import { type Interruptible, offAbort, onAbort } from "./abort-listeners.ts";
 import { header, isOverload, problemOfHead, refusalIn, retryAfterMs } from "./answer.ts";
 import {
@@ -72,7 +72,8 @@ export class ProxiedAnswer implements Interruptible, Impatient {
   readonly #joined = new Gathered();
   /** The body that the client reads; null until the answer goes on. */
   #body: Readable | null = null;
-  readonly #over = Promise.withResolvers<boolean>();
+  #wasPaused = false;
+  readonly #over = Promise.withResolvers<AnswerEnd>();
 
   constructor(options: ProxiedAnswerOptions) {
     this.#options = options;
@@ -185,6 +186,7 @@ export class ProxiedAnswer implements Interruptible, Impatient {
       this.#timeout.await("more");
     } else {
       controller.pause();
+      this.#wasPaused = true;
       this.#timeout.await("reader");
     }
   }
@@ -230,7 +232,7 @@ export class ProxiedAnswer implements Interruptible, Impatient {
 
   #release({ isWhole } = { isWhole: false }): void {
     this.#isOver = true;
-    this.#over.resolve(isWhole);
+    this.#over.resolve({ isWhole, wasPaused: this.#wasPaused });
     this.#timeout.stop();
     offAbort(this.#options.abort, this);
     this.#options.onOver();

@@ -172,6 +172,17 @@ export class AdaptiveConcurrency {
     if (this.#round.isComplete) this.#endRound();
   }
 
+  /**
+   * Learns from an interactive answer. They differ so much in length that a target may look slow that is not. So they take
+   * nothing away of the limit at the start, which only refusals do.
+   */
+  noteInteractive(sample: Sample): void {
+    const before = this.#limit;
+    this.note(sample);
+    const least = Math.min(before, this.#within(START_LIMIT));
+    if (this.#limit < least && !this.#refusals.isAt(least)) this.restart();
+  }
+
   #noteRefusal(sample: Sample, reason: "refused" | "timed_out"): void {
     const isOurs = this.#phase === "climb" || this.#phase === "start";
     const proven = this.#phase === "climb" ? (this.#held?.limit ?? null) : null;
