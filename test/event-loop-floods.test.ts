@@ -71,6 +71,32 @@ test("uploads that come byte by byte hold up nothing, and take no memory", AGAIN
   expect(peakBytes).toBeLessThan(MAX_MEMORY_BYTES);
 });
 
+test("uploads of nothing but what begins their short boundary hold up nothing", AGAIN, async () => {
+  await using watched = await startWatched(await mkdtemp(join(folder, "data-")), []);
+  const end = "\r\n--b--\r\n";
+  const content = "\r".repeat(60 * 1024);
+  const uploads: RawConnection[] = [];
+  for (let i = 0; i < 400; i++) {
+    const upload = await RawConnection.open(watched.url);
+    uploads.push(upload);
+    upload.send(
+      `POST /v1/files HTTP/1.1\r\nHost: x\r\nContent-Length: ${FIELDS.length + content.length + end.length}\r\nContent-Type: multipart/form-data; boundary=b\r\n\r\n${FIELDS}`,
+    );
+  }
+  // Requests begin in the order in which they come.
+  await fetch(`${watched.url}/v1/files`);
+  const longestTurnMs = await watched.watch();
+  watched.server.signal("SIGSTOP");
+  for (const upload of uploads) upload.send(content);
+  watched.server.signal("SIGCONT");
+  for (const upload of uploads) {
+    using _upload = upload;
+    upload.send(end);
+    expect((await upload.answer()).status).toBe(200);
+  }
+  expect(await longestTurnMs()).toBeLessThan(MAX_TURN_MS);
+});
+
 describe("a thousand connections hold up nothing that at the same moment send", () => {
   test.each([
     { name: "requests", text: "GET /v1/nothing HTTP/1.1\r\nHost: x\r\n\r\n", status: 404 },
