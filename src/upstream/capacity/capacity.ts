@@ -39,6 +39,9 @@ export interface CapacityOptions {
   readonly turn: TurnBudget;
 }
 
+/** Interactive answers count while lines are fewer than this part of the requests in flight. */
+const FEW_LINES = 1 / 2;
+
 /** The facts with which an ended attempt went out. */
 interface Passed {
   readonly request: { readonly lane: Lane };
@@ -241,14 +244,23 @@ export class Capacity implements Gate {
 
   /**
    * Learns from an interactive answer that has come to its end, before its slot is released. Lines teach more, as most of a
-   * batch are alike, so it counts only while there are none. Otherwise a target that gets interactive requests alone would
+   * batch are alike, so it counts only while they are few. Otherwise a target that gets interactive requests alone would
    * take sixteen at a time for ever, and fewer after each refusal.
    */
   noteWhole(startedAtMs: number, outcome: Outcome): void {
-    if (this.limiter.inFlight.batch > 0 || signalOf(outcome, "batch") !== "good") return;
+    const { inFlight: ofLane, totalInFlight } = this.limiter;
+    const areLinesFew = ofLane.batch < FEW_LINES * totalInFlight;
+    if (!areLinesFew || signalOf(outcome, "batch") !== "good") return;
     const ended = { startedAtMs, endedAtMs: this.#options.clock.elapsedMs() };
-    const inFlight = this.#usedSlots;
-    const sample = { ...ended, signal: "good", work: 1, inFlight, ahead: 0, pauseMs: 0 } as const;
+    // Slots that are reserved for interactive requests are free for them.
+    const sample = {
+      ...ended,
+      signal: "good",
+      work: 1,
+      inFlight: totalInFlight,
+      ahead: 0,
+      pauseMs: 0,
+    } as const;
     this.#concurrency.noteInteractive(sample);
     this.#setLimits();
   }

@@ -59,6 +59,8 @@ export type MoveReason =
   | "slow"
   | "refused"
   | "timed_out"
+  /** Lines came after interactive requests, or the other way round, before an experiment was over. */
+  | "turned"
   | "configured";
 
 const START_LIMIT = 16;
@@ -86,6 +88,20 @@ const WEIGHT = { latency: 1 / 4, noise: 1 / 8 };
 /** A probe was in vain when it makes answers faster by less than this and the noise, as a logarithm. */
 const IN_VAIN = 0.05;
 
+type Lane = "batch" | "interactive";
+
+/** What is known of the answers of one lane. It does not compare with what is known of the other's. */
+interface Known {
+  /** The difference between two rounds at the same limit, as a logarithm. */
+  noise: number;
+  fastestMs: number;
+}
+
+/** So many answers in a row of the other lane turn to it. A line now and then, beside interactive requests, does not. */
+const TURN_AFTER = 8;
+
+const nothingKnown = (): Known => ({ noise: 0, fastestMs: Number.POSITIVE_INFINITY });
+
 export class AdaptiveConcurrency {
   #bounds: ConcurrencyBounds;
   #limit = START_LIMIT;
@@ -95,9 +111,11 @@ export class AdaptiveConcurrency {
   #refusals = new Refusals();
   /** The limit that proved right last, as it is measured now; null at the start. */
   #held: Level | null = null;
-  /** The difference between two rounds at the same limit, as a logarithm. */
-  #noise = 0;
-  #fastestMs = Number.POSITIVE_INFINITY;
+  #known = { batch: nothingKnown(), interactive: nothingKnown() };
+  /** Whose answers it measures; null before the first one. */
+  #lane: Lane | null = null;
+  /** The latest answers in a row of the other lane. */
+  #strangers = 0;
   #step = START_LIMIT;
   #patience = PATIENCE.min;
   #roundsHeld = 0;
@@ -127,13 +145,18 @@ export class AdaptiveConcurrency {
   /** Forgets everything after an outage, and starts small again. */
   restart(): void {
     this.#refusals = new Refusals();
+    this.#nowMs = null;
     this.#held = null;
-    this.#noise = 0;
-    this.#fastestMs = Number.POSITIVE_INFINITY;
+    this.#doubted = null;
+    this.#known = { batch: nothingKnown(), interactive: nothingKnown() };
+    this.#lane = null;
     this.#phase = "start";
     this.#step = START_LIMIT;
-    this.#nowMs = null;
     this.#move(START_LIMIT, "start");
+  }
+
+  get #answers(): Known {
+    return this.#known[this.#lane ?? "batch"];
   }
 
   /**
@@ -156,7 +179,12 @@ export class AdaptiveConcurrency {
     if (!this.#climb()) this.#beginRound();
   }
 
+  /** Learns from a line, or from a refusal of any request. */
   note(sample: Sample): void {
+    if (sample.signal !== "good" || this.#measures("batch")) this.#note(sample);
+  }
+
+  #note(sample: Sample): void {
     if (this.#bounds.min === this.#bounds.max) return;
     this.#inFlight = sample.inFlight;
     this.#nowMs = sample.endedAtMs;
@@ -177,10 +205,34 @@ export class AdaptiveConcurrency {
    * nothing away of the limit at the start, which only refusals do.
    */
   noteInteractive(sample: Sample): void {
-    const before = this.#limit;
-    this.note(sample);
-    const least = Math.min(before, this.#within(START_LIMIT));
-    if (this.#limit < least && !this.#refusals.isAt(least)) this.restart();
+    if (!this.#measures("interactive")) return;
+    const least = Math.min(this.#held?.limit ?? this.#limit, this.#within(START_LIMIT));
+    this.#note(sample);
+    if (this.#limit >= least || this.#refusals.isAt(least)) return;
+    this.#known.interactive = nothingKnown();
+    this.#held = null;
+    this.#hold(least, "start");
+  }
+
+  /** Returns whether an answer of the lane counts, and turns to the lane when it is time. */
+  #measures(lane: Lane): boolean {
+    this.#lane ??= lane;
+    this.#strangers = lane === this.#lane ? 0 : this.#strangers + 1;
+    if (this.#strangers === 0) return true;
+    if (this.#strangers === TURN_AFTER) this.#turnTo(lane);
+    return false;
+  }
+
+  /** Measures the limit anew, and takes back an experiment that the turn cuts short: nothing says that it was right. */
+  #turnTo(lane: Lane): void {
+    this.#lane = lane;
+    this.#strangers = 0;
+    if (this.#held === null) {
+      this.#beginRound();
+      return;
+    }
+    this.#hold(this.#held.limit, "turned");
+    this.#patience = PATIENCE.min;
   }
 
   #noteRefusal(sample: Sample, reason: "refused" | "timed_out"): void {
@@ -204,7 +256,7 @@ export class AdaptiveConcurrency {
   #endRound(): void {
     const { level, latencyMs, isUsed, canGrow } = this.#round;
     this.#latencyMs = latencyMs;
-    if (isUsed) this.#fastestMs = Math.min(this.#fastestMs, level.unitMs);
+    if (isUsed) this.#answers.fastestMs = Math.min(this.#answers.fastestMs, level.unitMs);
     if (!isUsed) this.#beginRound();
     else if (this.#phase === "hold") this.#goOnHolding(level, canGrow);
     else if (this.#phase === "probe_latency") this.#endProbe(level);
@@ -222,7 +274,7 @@ export class AdaptiveConcurrency {
     const better = fasterOf(this.#doubted ?? level, level);
     this.#doubted = null;
     if (isInDoubt && lossOf(before, better) > 0) {
-      const enough = Math.exp(-this.#noise) * enoughFor(before, better);
+      const enough = Math.exp(-this.#answers.noise) * enoughFor(before, better);
       this.#hold(Math.max(before.limit, enough), "no_gain");
     } else if (!canGrow) this.#beginRound();
     else {
@@ -233,7 +285,7 @@ export class AdaptiveConcurrency {
   }
 
   #isTooSlow({ unitMs }: Level): boolean {
-    return unitMs > MAX_SLOWDOWN * this.#fastestMs;
+    return unitMs > MAX_SLOWDOWN * this.#answers.fastestMs;
   }
 
   /** Begins a climb; returns false when there is nowhere to go. */
@@ -264,7 +316,7 @@ export class AdaptiveConcurrency {
     let held = level;
     if (this.#roundsHeld > 0 && this.#held !== null) {
       const change = Math.log(level.unitMs / this.#held.unitMs);
-      this.#noise += WEIGHT.noise * (Math.abs(change) - this.#noise);
+      this.#answers.noise += WEIGHT.noise * (Math.abs(change) - this.#answers.noise);
       const gain = Math.max(WEIGHT.latency, 1 / (this.#roundsHeld + 1));
       held = { ...level, unitMs: this.#held.unitMs * Math.exp(gain * change) };
     }
@@ -301,14 +353,14 @@ export class AdaptiveConcurrency {
     const held = this.#held ?? lower;
     const isTooSlow = this.#isTooSlow(held);
     const gain = Math.log(held.unitMs / lower.unitMs);
-    if (lossOf(lower, held) > this.#noise) {
+    if (lossOf(lower, held) > this.#answers.noise) {
       this.#probesInVain = 0;
       this.#hold(enoughFor(lower, held), "latency_probed");
       // Fewer requests may be enough, too.
       this.#isProbeNext = true;
       return;
     }
-    if (isTooSlow && gain > IN_VAIN + this.#noise) {
+    if (isTooSlow && gain > IN_VAIN + this.#answers.noise) {
       this.#probesInVain = 0;
       this.#hold(DOWN * held.limit, "slow");
       return;
@@ -316,7 +368,7 @@ export class AdaptiveConcurrency {
     this.#probesInVain = isTooSlow ? this.#probesInVain + 1 : 0;
     if (this.#probesInVain >= MAX_PROBES_IN_VAIN) {
       this.#probesInVain = 0;
-      this.#fastestMs = held.unitMs / MAX_SLOWDOWN;
+      this.#answers.fastestMs = held.unitMs / MAX_SLOWDOWN;
     }
     this.#hold(held.limit, "latency_probed");
   }

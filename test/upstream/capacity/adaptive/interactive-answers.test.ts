@@ -1,4 +1,4 @@
-/** What the learned limit makes of interactive answers where there are no lines. */
+/** What the learned limit makes of interactive answers. */
 import { describe, expect, test } from "vitest";
 import {
   AdaptiveConcurrency,
@@ -54,4 +54,22 @@ test("a limit that refusals have lowered stays until it is time to ask for more,
   const limits = ask(policy, 5_000, () => 200);
   expect(limits.slice(0, START)).toEqual(Array.from({ length: START }, () => refused));
   expect(limits.at(-1)).toBe(BOUNDS.max);
+});
+
+test("a limit below the one at the start, which lines have taught, is not put back to it", () => {
+  const served = 4;
+  const policy = new AdaptiveConcurrency(BOUNDS);
+  const lengthMs = () => 200 * Math.max(1, policy.limit / served);
+  let nowMs = 0;
+  for (let i = 0; i < 2_000; i++) {
+    nowMs += lengthMs() / policy.limit;
+    policy.note(sampleOf(nowMs - lengthMs(), nowMs, policy.limit));
+  }
+  expect(policy.limit).toBeLessThan(2 * served);
+  const limits = Array.from({ length: 2_000 }, () => {
+    nowMs += lengthMs() / policy.limit;
+    policy.noteInteractive(sampleOf(nowMs - lengthMs(), nowMs, policy.limit));
+    return policy.limit;
+  });
+  expect(Math.max(...limits)).toBeLessThan(START);
 });
