@@ -77,6 +77,7 @@ describe.skipIf(postgres === null)("a database", () => {
   test.each([
     ["58030", "cannot write to its disk"],
     ["25P04", "limits the time of transactions"],
+    ["54000", "has no numbers left for transactions"],
   ])("that says %s, since it %s, is away and refuses nothing", async (code) => {
     const url = await postgres!.createDatabase();
     await using store = await openStore(url);

@@ -8,9 +8,10 @@ const IN_THE_WAY = /^(?:40001|40P01)$/;
  * canceled statements, and transactions that were ended because they did nothing or took too long. `XX001`
  * and `XX002` are damage that the server has found in its own files, which is no fault of any batch. `XX000` is any other
  * internal error, which the statement of one batch may cause each time. `40003` leaves open whether a commit was made: a
- * database of several machines says so.
+ * database of several machines says so. `54000` says that the server has no numbers left for transactions: no text of a client
+ * comes to a limit of an index.
  */
-const AWAY = /^(?:08|53|57|58)|^(?:25006|25P03|25P04|40003|55P03|XX001|XX002)$/;
+const AWAY = /^(?:08|53|57|58)|^(?:25006|25P03|25P04|40003|54000|55P03|XX001|XX002)$/;
 /**
  * Codes of refused logins, databases that are missing or closed, and tables that are missing or that the user may not
  * use. An operator has to mend them, and no batch is at fault.
