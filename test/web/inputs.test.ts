@@ -215,6 +215,15 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
     }
   });
 
+  test.each([
+    ["sheet.xlsx", Buffer.from("PK\u0003\u0004\u0014\u0000")],
+    ["sheet.xls", Buffer.from("d0cf11e0a1b11ae1", "hex")],
+    // Another name makes no table of it.
+    ["sheet.csv", Buffer.from("PK\u0003\u0004\u0014\u0000")],
+  ])("that is a workbook is told to be one: %s", async (name, content) => {
+    expect(await chosen(name, content)).toContain("Save the table as CSV, and choose that file.");
+  });
+
   test("as JSONL is taken as the server takes it", async () => {
     const line = chatLine("a", "Peru");
     expect(await chosen("a.jsonl", `${line}\n\n  \n`)).toBe("1 line, no fault found.");
@@ -225,7 +234,7 @@ describe.skipIf(!hasChromium())("a file that is chosen", () => {
     expect(await page.getByLabel("Endpoint").inputValue()).toBe("/v1/embeddings");
     const list = await chosen("a.jsonl", `[${line}]\n${line.replace(/"body":.*/, '"body":[]}')}`);
     expect(list).toMatch(
-      /Line 1: The line is not a JSON object.*Line 2: body must be a JSON object/s,
+      /Line 1: The line is or begins an array\..*Line 2: body must be a JSON object/s,
     );
     const mark = await chosen("a.jsonl", `\ufeff${line}`);
     expect(mark).toMatch(/faults:Line 1: It begins with a byte order mark/);

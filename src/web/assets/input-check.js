@@ -7,6 +7,9 @@ const MAX_FAULTS = 10;
 /** No server can be set up for a longer line, and a browser that parsed one might run out of memory. */
 const MAX_LINE_CHARACTERS = 256 * 1024 * 1024;
 const TOO_LONG = "The line is longer than 256 MB, which no server takes.";
+const NO_OBJECT = "The line is not a JSON object.";
+const ARRAY =
+  "The line is or begins an array. Write one JSON object on each line, without brackets around them and commas between them.";
 const BYTE_ORDER_MARK = "It begins with a byte order mark. Save the file as UTF-8 without one.";
 
 /**
@@ -56,7 +59,7 @@ export async function checkLines(file) {
 function faultOf(text, ids, checked) {
   if (text.startsWith("\ufeff")) return BYTE_ORDER_MARK;
   const line = parsed(text);
-  if (!isObject(line)) return "The line is not a JSON object.";
+  if (!isObject(line)) return text.trimStart().startsWith("[") ? ARRAY : NO_OBJECT;
   const { custom_id: id, method, url, body } = line;
   if (typeof id !== "string" || id === "") return "custom_id is missing.";
   if (ids.has(id)) return "custom_id is the same as on a line before.";
@@ -102,15 +105,19 @@ function parsed(text) {
 
 const GZIP = "31,139";
 const ZSTANDARD = "40,181,47,253";
+/** An archive, as a workbook of today is one, and a workbook of older programs. */
+const WORKBOOKS = ["80,75,3,4", "208,207,17,224"];
 
 /**
- * Tells as the server does whether a file is packed: by its first bytes.
+ * Tells by its first bytes, as the server does, whether a file is packed. A workbook is none of the files that a batch is made of.
  *
  * @param {Blob} file
+ * @returns {Promise<"packed" | "workbook" | "text">}
  */
-export async function isPacked(file) {
+export async function kindOf(file) {
   const start = new Uint8Array(await file.slice(0, 4).arrayBuffer());
-  return `${start.slice(0, 2)}` === GZIP || `${start}` === ZSTANDARD;
+  if (`${start.slice(0, 2)}` === GZIP || `${start}` === ZSTANDARD) return "packed";
+  return WORKBOOKS.includes(`${start}`) ? "workbook" : "text";
 }
 
 /** A byte order mark, or what is not UTF-8, is a fault for the server. */

@@ -2,7 +2,7 @@
 import { createOnce, readStart, write } from "./actions.js";
 import { readTable } from "./csv.js";
 import { offDuring } from "./focus.js";
-import { checkLines, endpointsIn, isPacked } from "./input-check.js";
+import { checkLines, endpointsIn, kindOf } from "./input-check.js";
 import { canBeNamed, lineOf, unknownColumns } from "./template.js";
 import { isReadable, takeDrops, uploadIn } from "./upload.js";
 import { visible } from "./visible.js";
@@ -17,6 +17,8 @@ const BLOB_LINES = 1_000;
 const TABLE_NAME = /\.[ct]sv$/i;
 /** Its cells may have commas, so its columns are not guessed. */
 const TAB_TABLE_NAME = /\.tsv$/i;
+const WORKBOOK =
+  "The file is a workbook of a spreadsheet program, or another archive. Save the table as CSV, and choose that file.";
 const PACKED_TABLE =
   "The file is packed. Unpack it first: a table becomes lines on this page, and only lines may be packed.";
 
@@ -94,7 +96,9 @@ async function take(file) {
 
 /** @param {File} file */
 async function taken(file) {
-  if (await isPacked(file)) return takenPacked(file);
+  const kind = await kindOf(file);
+  if (kind === "workbook") return () => showFaults([{ line: 1, message: WORKBOOK }]);
+  if (kind === "packed") return takenPacked(file);
   const isTable = TABLE_NAME.test(file.name) || file.type === "text/csv";
   return isTable ? takenRows(file) : takenLines(file);
 }
