@@ -22,7 +22,7 @@ export const filesPage: Page = {
     );
     const list = {
       id: "files",
-      html: html`<section id="files">${rows.length === 0 ? empty() : table(rows)}${pageLinks(asked, { path: "files", shown: answer.value })}</section>`,
+      html: html`<section id="files">${rows.length === 0 ? empty(asked) : table(rows)}${pageLinks(asked, { path: "files", shown: answer.value })}</section>`,
       pieces: rows,
     };
     return { ok: true, value: { title: "Files", parts: [heading(asked), list], isOver: false } };
@@ -43,8 +43,11 @@ const heading = ({ caller }: Asked): Part => ({
 <dialog id="preview" aria-labelledby="preview-title" class="broad"><form method="dialog"><h2 id="preview-title"></h2><pre id="preview-text" tabindex="0"></pre><div class="buttons"><button class="plain" autofocus>Close</button></div></form></dialog></div>`,
 });
 
-const empty = (): Html =>
-  html`<div class="empty"><h2>No files yet</h2><p>Input files and results appear here.</p></div>`;
+/** The last file of a later page may have been deleted. */
+const empty = ({ query }: Asked): Html =>
+  query.has("after")
+    ? html`<div class="empty"><h2>No older files</h2></div>`
+    : html`<div class="empty"><h2>No files yet</h2><p>Input files and results appear here.</p></div>`;
 
 const table = (
   rows: readonly Part[],

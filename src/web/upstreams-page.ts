@@ -31,7 +31,7 @@ export const upstreamsPage: Page = {
     );
     const parts = [
       { id: "heading", html: heading(all) },
-      { id: "targets", html: table(rows), pieces: rows },
+      { id: "targets", html: rows.length === 0 ? empty(all) : table(rows), pieces: rows },
       {
         id: "pages",
         html: pages(asked, {
@@ -68,10 +68,14 @@ function heading(all: readonly UpstreamObject[]): Html {
 const pages = (asked: Asked, shown: Pick<ListOf<unknown>, "last_id" | "has_more">): Html =>
   html`<div id="pages">${pageLinks(asked, { path: "upstreams", shown, labels: ["First", "Next"] })}</div>`;
 
+/** The upstreams of a later page may have been taken from the configuration. */
+const empty = (all: readonly UpstreamObject[]): Html =>
+  all.length > 0
+    ? html`<div id="targets" class="empty"><h2>No more upstreams</h2></div>`
+    : html`<div id="targets" class="empty"><h2>No upstreams</h2><p>Start the server with --upstream, or name upstreams in its configuration.</p></div>`;
+
 const table = (rows: readonly Part[]): Html =>
-  rows.length === 0
-    ? html`<div id="targets" class="empty"><h2>No upstreams</h2><p>Start the server with --upstream, or name upstreams in its configuration.</p></div>`
-    : html`<div id="targets" class="scroll" tabindex="0" role="region" aria-label="Upstreams"><table>
+  html`<div id="targets" class="scroll" tabindex="0" role="region" aria-label="Upstreams"><table>
 <thead><tr><th scope="col">Upstream</th><th scope="col">State</th><th scope="col" class="number">In flight</th><th scope="col" class="number">Limit</th><th scope="col" class="number middle">Waiting</th><th scope="col" class="number wide">Half within</th><th scope="col" class="number wide">95% within</th><th scope="col" class="number middle">Answered</th><th scope="col" class="number middle">429s</th><th scope="col" class="number middle">Failed</th></tr></thead>
 <tbody>${rows.map((part) => part.html)}</tbody>
 </table></div>`;
