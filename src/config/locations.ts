@@ -253,7 +253,8 @@ function serverOf({ endpoint }: InBucket): string {
 
 const areNested = (one: string, other: string) => isWithin(one, other) || isWithin(other, one);
 
-const isWithin = (inner: string, outer: string) =>
+/** Whether a path is another one, or lies in it. Both are whole and without links. */
+export const isWithin = (inner: string, outer: string) =>
   withSeparator(inner).startsWith(withSeparator(outer));
 
 const withSeparator = (path: string) => (path.endsWith(sep) ? path : path + sep);

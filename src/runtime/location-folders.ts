@@ -1,13 +1,13 @@
 /**
- * Asks the file system about the locations of a configuration: whether their folders are there, and whether one lies in the
- * data folder over a link. A share whose server is gone may never answer. So no question may be asked on the event loop, and
- * each counts among the operations of locations, which leave threads for everything else.
+ * Asks the file system about the locations of a configuration, and the folder of its audit log: whether their folders are there,
+ * and whether a location lies in the data folder over a link. A share whose server is gone may never answer. So no question may be
+ * asked on the event loop, and each counts among the operations of locations, which leave threads for everything else.
  */
 import { realpath, stat } from "node:fs/promises";
-import { resolve } from "node:path";
+import { dirname, resolve } from "node:path";
 import { type Clock, within } from "../clock.ts";
 import type { ConfigResult } from "../config/config.ts";
-import { locationProblems, placeOnDisk } from "../config/locations.ts";
+import { isWithin, locationProblems, placeOnDisk } from "../config/locations.ts";
 import type { Config } from "../config/schema.ts";
 import { onSharedThread } from "../locations/folder/operations.ts";
 
@@ -32,9 +32,14 @@ export async function lookAtFolders(
   loaded: ConfigResult,
   clock: Pick<Clock, "after">,
 ): Promise<LookedAt> {
-  if (!loaded.ok || loaded.config.locations.length === 0) return { loaded, warnings: [] };
+  if (!loaded.ok) return { loaded, warnings: [] };
   const { config } = loaded;
-  const places = config.locations.flatMap((location) => placeOnDisk(location) ?? []);
+  const named = foldersIn(config);
+  if (config.locations.length + named.length === 0) return { loaded, warnings: [] };
+  const places = [
+    ...config.locations.flatMap((location) => placeOnDisk(location) ?? []),
+    ...named.map(({ path }) => path),
+  ];
   const found = new Map<string, Found>();
   for (const path of new Set([config.data_dir, ...places])) {
     found.set(path, await look(path, clock));
@@ -44,20 +49,37 @@ export async function lookAtFolders(
     return at?.kind === "there" ? at.realPath : resolve(path);
   });
   if (problems.length > 0) return { loaded: { ok: false, problems }, warnings: [] };
-  return { loaded, warnings: folderWarnings(config, found) };
+  return { loaded, warnings: folderWarnings(named, found) };
+}
+
+interface Folder {
+  readonly path: string;
+  readonly whose: string;
+}
+
+function foldersIn({ locations, audit, data_dir: dataDir }: Config): Folder[] {
+  const folders = locations.flatMap((location) =>
+    location.kind === "folder"
+      ? [{ path: location.path, whose: `the location ${location.name}` }]
+      : [],
+  );
+  if (audit?.file === undefined) return folders;
+  const path = dirname(audit.file);
+  // The first start makes the data folder, and what it lies in.
+  return isWithin(resolve(dataDir), resolve(path))
+    ? folders
+    : [...folders, { path, whose: "audit.file" }];
 }
 
 /** A share may be mounted later, so a missing folder refuses no start. */
-function folderWarnings({ locations }: Config, found: ReadonlyMap<string, Found>): string[] {
-  return locations.flatMap((location) => {
-    if (location.kind !== "folder") return [];
-    const { path, name } = location;
+function folderWarnings(named: readonly Folder[], found: ReadonlyMap<string, Found>): string[] {
+  return named.flatMap(({ path, whose }) => {
     const at = found.get(path);
     if (at?.kind === "silent") {
-      return [`the folder ${path} of the location ${name} does not answer: is its server away?`];
+      return [`the folder ${path} of ${whose} does not answer: is its server away?`];
     }
     if (at?.kind === "not_asked" || (at?.kind === "there" && at.isFolder)) return [];
-    return [`there is no folder ${path} for the location ${name}: is a share not mounted?`];
+    return [`there is no folder ${path} for ${whose}: is a share not mounted?`];
   });
 }
 

@@ -1,7 +1,9 @@
 /** What a start and `batchd check` warn of, besides what the tests of the command hold. */
 import { expect, test } from "vitest";
+import { systemClock } from "../../src/clock.ts";
 import { parseConfig } from "../../src/config/config.ts";
 import { configWarnings } from "../../src/config/warnings.ts";
+import { lookAtFolders } from "../../src/runtime/location-folders.ts";
 
 const upstreams = [{ name: "gpu", base_url: "http://127.0.0.1:8000/v1", models: ["*"] }];
 
@@ -34,4 +36,20 @@ test("a quota of cost is warned of while there are no prices that it is counted 
   ]);
   const prices = [{ model: "*", currency: "USD", input: "1" }];
   expect(warningsOf({ projects, prices })).toEqual([]);
+});
+
+test("an audit log in a folder that is not there is warned of: none of its lines could be written", async () => {
+  const values = (file: string) => ({ data_dir: "/nonexistent/batchd/data", audit: { file } });
+  const warningsFor = async (file: string) =>
+    (await lookAtFolders(parseConfig(values(file)), systemClock)).warnings;
+  expect(await warningsFor("/nonexistent/log/audit.jsonl")).toEqual([
+    "there is no folder /nonexistent/log for audit.file: is a share not mounted?",
+  ]);
+  expect(await warningsFor("/etc/audit.jsonl")).toEqual([]);
+  expect(await warningsFor("audit.jsonl")).toEqual([]);
+  // The first start makes the data folder.
+  for (const path of ["/nonexistent/batchd/data", "/nonexistent/batchd"]) {
+    expect(await warningsFor(`${path}/audit.jsonl`)).toEqual([]);
+  }
+  expect(await warningsFor("/nonexistent/batchd/data/log/audit.jsonl")).toHaveLength(1);
 });
