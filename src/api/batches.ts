@@ -196,6 +196,7 @@ export class Batches {
     if (CANNOT_CANCEL.includes(batch.status)) {
       throw new PublicError("conflict", `Cannot cancel a batch with status '${batch.status}'.`);
     }
+    if (batch.stopReason === "expired") assertInWindow(batch, "cancel");
     return batch;
   }
 

@@ -77,10 +77,10 @@ test.each([
   expect(shown.x_batchd.paused).toBeNull();
 });
 
-test("a batch whose window is over is neither paused nor resumed", async () => {
+test("a batch whose window is over is neither paused nor resumed nor cancelled", async () => {
   const batch = aBatch({ status: "in_progress", inProgressAtMs: 2_000, stopReason: "expired" });
   await api.store.insertBatch(batch);
-  for (const action of ["pause", "resume"]) {
+  for (const action of ["pause", "resume", "cancel"]) {
     const answered = await ask(batch.id, action);
     expect(answered.status).toBe(409);
     expect(answered.body.error).toMatchObject({
