@@ -101,6 +101,9 @@ export class CapacitySharing {
     const waiting = this.#waiting.splice(0);
     try {
       await this.#renew();
+    } catch (error) {
+      this.#options.fleet.renewalFailed();
+      throw error;
     } finally {
       for (const resolve of waiting) resolve();
     }

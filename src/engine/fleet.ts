@@ -29,6 +29,8 @@ export class Fleet {
   #workers: readonly KnownPeer[] = [];
   #isHousekeeper = false;
   #isCutOff = false;
+  /** Whether the last renewal has failed. */
+  #hasFailed = false;
   /** The elapsed time from which on work may be claimed. */
   #claimsAtMs = 0;
   /** Whether the store goes by the clock of this machine. */
@@ -81,10 +83,11 @@ export class Fleet {
 
   /**
    * The milliseconds for which no work is to be claimed. After an outage of the store the leases of all have run out, while the
-   * requests of their holders are still in flight. The first one back would take their work, and send its lines again.
+   * requests of their holders are still in flight. The first one back would take their work, and send its lines again. A claim that
+   * began in the outage may be made at its end, so none begins while renewals fail.
    */
   get claimsInMs(): number {
-    if (this.#isCutOff && this.#workers.length > 0) return ALL_BACK_WITHIN_MS;
+    if (this.#hasFailed || (this.#isCutOff && this.#workers.length > 0)) return ALL_BACK_WITHIN_MS;
     return Math.max(0, this.#claimsAtMs - this.#clock.elapsedMs());
   }
 
@@ -139,6 +142,7 @@ export class Fleet {
 
   renewed({ peers, isHousekeeper, nowMs }: Omit<RenewedReplica, "shares">): void {
     const isNew = isHousekeeper && !this.#isHousekeeper;
+    this.#hasFailed = false;
     // The claims of the others have run out, too, so that they are not among the workers until they renew.
     this.#claimsAtMs = this.#clock.elapsedMs() + this.claimsInMs;
     this.#isCutOff = false;
@@ -158,6 +162,11 @@ export class Fleet {
     const asked = this.#peers.map(({ reloadAskedAtMs = 0 }) => reloadAskedAtMs);
     this.#reloadHeardAtMs = Math.max(heardAtMs ?? 0, ...asked);
     if (heardAtMs !== null && this.#reloadHeardAtMs > heardAtMs) this.#onReload();
+  }
+
+  /** Notes that a renewal has failed. */
+  renewalFailed(): void {
+    this.#hasFailed = true;
   }
 
   /** Notes that this process could not renew in time. Another replica may have the duty now. */

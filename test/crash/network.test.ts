@@ -19,6 +19,8 @@ import { clockWrongBy } from "../support/wrong-clock.ts";
 const LINES = 900;
 /** They leave a worker room for more. */
 const FEW_LINES = 8;
+/** Two workers share them, and a worker that knows no other one has sixteen at the start. */
+const SLOTS = 24;
 /** The lines that a worker gets answers for before it is disturbed. */
 const ANSWERED = 100;
 /** A silence is noticed when no statement has been answered for so long; half a minute when the URL does not say it. */
@@ -116,11 +118,15 @@ describe.skipIf(postgres === null)("on PostgreSQL", () => {
     const api = await fleet.api();
     const start = async () => {
       const proxy = await TcpProxy.before(databaseUrl);
-      const worker = await fleet.worker({ databaseUrl: proxy.urlOf(databaseUrl) });
+      const fields = { max_concurrency: SLOTS };
+      const worker = await fleet.worker({ databaseUrl: proxy.urlOf(databaseUrl), fields });
       worker.upstream.hold();
       return { ...worker, proxy };
     };
     const workers = await Promise.all([start(), start()]);
+    // They know each other, as workers that run for some seconds do.
+    for (const worker of workers)
+      await eventually("its part", () => slotsOf(worker)).toBe(SLOTS / 2);
     const id = await submit(api, FEW_LINES);
     const holder = await Promise.any(
       workers.map((worker) => worker.upstream.reached(FEW_LINES).then(() => worker)),
