@@ -1,24 +1,54 @@
 /** What interactive requests and lines make of a limit that each of them teaches. */
 import { expect, test } from "vitest";
-import { upstreamAt, World } from "../support/world.ts";
+import { type Dispatcher, upstreamAt, World } from "../support/world.ts";
 
 const LIMIT = 32;
 const MINUTES = 5;
+
+/** Does something while so many clients ask without end. */
+async function whileAsked(
+  dispatcher: Dispatcher,
+  clientCount: number,
+  work: () => Promise<unknown>,
+): Promise<void> {
+  const stop = new AbortController();
+  const askOnAndOn = async () => {
+    while (!stop.signal.aborted) expect(await dispatcher.ask("somebody")).toBe(200);
+  };
+  const asking = Array.from({ length: clientCount }, askOnAndOn);
+  await work();
+  stop.abort();
+  await Promise.all(asking);
+}
+
+/** Sends `count` batches of `lineCount` lines, one every so often, while so many clients ask. */
+async function sendWhileAsked(
+  world: World,
+  dispatcher: Dispatcher,
+  {
+    clientCount,
+    count,
+    lineCount,
+    everyMs,
+  }: Record<"clientCount" | "count" | "lineCount" | "everyMs", number>,
+): Promise<void> {
+  const batches: Promise<unknown>[] = [];
+  await whileAsked(dispatcher, clientCount, async () => {
+    for (let i = 0; i < count; i++) {
+      batches.push(dispatcher.sendLines(lineCount));
+      await world.sleep(everyMs);
+    }
+  });
+  await Promise.all(batches);
+}
 
 test("interactive requests alone, which say nothing of tokens, do not make a target look slow", async () => {
   await using world = new World();
   const server = await world.server({ serviceMs: 2_000, jitter: 0.5, outputTokens: [128, 128] });
   const dispatcher = world.dispatcher(upstreamAt(server, { max_concurrency: LIMIT }));
-  const stop = new AbortController();
-  const askOnAndOn = async () => {
-    while (!stop.signal.aborted) expect(await dispatcher.ask("somebody")).toBe(200);
-  };
   await world.run(async () => {
     await dispatcher.sendLines(1_000);
-    const asking = Array.from({ length: LIMIT }, askOnAndOn);
-    await world.sleep(MINUTES * 60_000);
-    stop.abort();
-    await Promise.all(asking);
+    await whileAsked(dispatcher, LIMIT, () => world.sleep(MINUTES * 60_000));
   });
   const moves = dispatcher.events.all.filter(({ event }) => event === "target.limit_changed");
   expect(moves.some(({ to }) => to === LIMIT)).toBe(true);
@@ -38,20 +68,8 @@ test("small batches beside interactive requests leave the limit near what the ta
     outputTokens: [64, 128],
   });
   const dispatcher = world.dispatcher(upstreamAt(server, { max_concurrency: 512 }));
-  const stop = new AbortController();
-  const askOnAndOn = async () => {
-    while (!stop.signal.aborted) expect(await dispatcher.ask("somebody")).toBe(200);
-  };
-  await world.run(async () => {
-    const asking = Array.from({ length: 600 }, askOnAndOn);
-    const batches: Promise<unknown>[] = [];
-    for (let i = 0; i < 20; i++) {
-      batches.push(dispatcher.sendLines(LINES));
-      await world.sleep(40_000);
-    }
-    stop.abort();
-    await Promise.all([...asking, ...batches]);
-  });
+  const load = { clientCount: 600, count: 20, lineCount: LINES, everyMs: 40_000 };
+  await world.run(() => sendWhileAsked(world, dispatcher, load));
   expect(server.stats().maxPresent).toBeLessThan(4 * SERVED);
 });
 
@@ -59,20 +77,8 @@ test("a line now and then keeps no limit low that interactive requests use", asy
   await using world = new World();
   const server = await world.server({ capacity: 8 * SERVED, serviceMs: 2_000, jitter: 0.3 });
   const dispatcher = world.dispatcher(upstreamAt(server, { max_concurrency: 512 }));
-  const stop = new AbortController();
-  const askOnAndOn = async () => {
-    while (!stop.signal.aborted) expect(await dispatcher.ask("somebody")).toBe(200);
-  };
-  await world.run(async () => {
-    const asking = Array.from({ length: 200 }, askOnAndOn);
-    const lines: Promise<unknown>[] = [];
-    for (let i = 0; i < 40; i++) {
-      lines.push(dispatcher.sendLines(1));
-      await world.sleep(3_000);
-    }
-    stop.abort();
-    await Promise.all([...asking, ...lines]);
-  });
+  const load = { clientCount: 200, count: 40, lineCount: 1, everyMs: 3_000 };
+  await world.run(() => sendWhileAsked(world, dispatcher, load));
   expect(dispatcher.upstreams.listTargets()[0]?.limit).toBeGreaterThan(4 * SERVED);
 });
 

@@ -248,20 +248,12 @@ export class Capacity implements Gate {
    * take sixteen at a time for ever, and fewer after each refusal.
    */
   noteWhole(startedAtMs: number, outcome: Outcome): void {
-    const { inFlight: ofLane, totalInFlight } = this.limiter;
-    const areLinesFew = ofLane.batch < FEW_LINES * totalInFlight;
-    if (!areLinesFew || signalOf(outcome, "batch") !== "good") return;
-    const ended = { startedAtMs, endedAtMs: this.#options.clock.elapsedMs() };
     // Slots that are reserved for interactive requests are free for them.
-    const sample = {
-      ...ended,
-      signal: "good",
-      work: 1,
-      inFlight: totalInFlight,
-      ahead: 0,
-      pauseMs: 0,
-    } as const;
-    this.#concurrency.noteInteractive(sample);
+    const { inFlight: ofLanes, totalInFlight: inFlight } = this.limiter;
+    const signal = signalOf(outcome, "batch");
+    if (ofLanes.batch >= FEW_LINES * inFlight || signal !== "good") return;
+    const ended = { startedAtMs, endedAtMs: this.#options.clock.elapsedMs(), signal };
+    this.#concurrency.noteInteractive({ ...ended, work: 1, inFlight, ahead: 0, pauseMs: 0 });
     this.#setLimits();
   }
 
