@@ -44,7 +44,7 @@ const MAX_IN_FLIGHT_TO_CLIENTS_PER_PROJECT = 4;
 const MAX_ATTEMPT_MS = 6 * 60 * 60 * 1000;
 /** The time for an adapter to notice that it shall stop. */
 const ABORT_GRACE_MS = 5_000;
-const RETRY_BACKOFF = { baseMs: 5_000, capMs: 10 * 60 * 1000 };
+const MAX_BACKOFF_MS = 10 * 60 * 1000;
 /** A delivery is tried for so long, counted from the time at which it was due. */
 const RETRY_WITHIN_MS = 24 * 60 * 60 * 1000;
 
@@ -260,7 +260,7 @@ export class DeliveryRunner {
     }
     const { error, isRetryable, cause } = end;
     const fields = { ...fieldsOf(claimed), ...error, ...causeOf(claimed, cause) };
-    const waitMs = backoffMs(claimed.delivery.attemptCount - 1, Math.random(), RETRY_BACKOFF);
+    const waitMs = backoffMs(claimed.delivery.attemptCount - 1, Math.random(), MAX_BACKOFF_MS);
     const postponed = await (isRetryable
       ? this.#postpone(held, waitMs, error)
       : this.#lookBeforeEnd(held));

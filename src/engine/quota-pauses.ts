@@ -40,7 +40,7 @@ export async function endQuotaPauses(
       const wait = timeForMore();
       if (wait !== null) await wait;
       const { batchId: id, project, reason } = pause;
-      if (!mayGoOn(pause, rulesOf(project).quotas, { today, dayOf })) continue;
+      if (!mayGoOn(pause, rulesOf(project).quotas, today)) continue;
       if (!(await store.resumeBatchIfPaused({ project, id }, reason))) continue;
       log.info({ batch: id, project, reason }, "batch.resumed");
       resumedCount++;

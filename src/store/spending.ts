@@ -3,7 +3,7 @@
  * because several workers send the lines of a batch, and of a project.
  */
 import type { BatchId } from "../batch/batch.ts";
-import { monthOf } from "../batch/model-usage.ts";
+import { dayOf, monthOf } from "../batch/model-usage.ts";
 import {
   type Amount,
   amountOf,
@@ -176,9 +176,9 @@ export function assertNotUsedUp(
 export function mayGoOn(
   { reason, sinceMs, limit }: QuotaPause,
   { tokensPerDay, costPerMonth }: SpendingQuotas,
-  days: { readonly today: string; readonly dayOf: (atMs: number) => string },
+  today: string,
 ): boolean {
-  const since = days.dayOf(sinceMs);
-  if (reason === "tokens_per_day") return since !== days.today || String(tokensPerDay) !== limit;
-  return monthOf(since) !== monthOf(days.today) || costPerMonth !== limit;
+  const since = dayOf(sinceMs);
+  if (reason === "tokens_per_day") return since !== today || String(tokensPerDay) !== limit;
+  return monthOf(since) !== monthOf(today) || costPerMonth !== limit;
 }

@@ -37,7 +37,7 @@ const LEASE_TTL_MS = 30_000;
 /** The time for an answer that is on its way when the server stops. */
 const DRAIN_GRACE_MS = 1_000;
 
-const RETRY_BACKOFF = { baseMs: 5_000, capMs: 3_600_000 };
+const MAX_BACKOFF_MS = 3_600_000;
 const RETRY_FOR_MS = 72 * 3_600_000;
 
 const NOT_CONFIGURED = "no webhook of this name is configured for the project";
@@ -248,7 +248,7 @@ export class Webhooks {
 
   /** Nothing has failed, so the time until another process may take the event does not grow. */
   async #leaveToOthers({ webhookId }: WebhookDelivery): Promise<void> {
-    const ms = backoffMs(0, Math.random(), RETRY_BACKOFF);
+    const ms = backoffMs(0, Math.random(), MAX_BACKOFF_MS);
     await this.#options.store.postponeWebhookDeliveryIfHeld({ webhookId, owner: this.#owner }, ms);
   }
 
@@ -313,6 +313,6 @@ export function retryAtMs(
   nowMs: number,
   random: number,
 ): number | null {
-  const atMs = nowMs + backoffMs(attemptCount, random, RETRY_BACKOFF);
+  const atMs = nowMs + backoffMs(attemptCount, random, MAX_BACKOFF_MS);
   return atMs <= createdAtMs + RETRY_FOR_MS ? atMs : null;
 }
