@@ -47,7 +47,6 @@ export class SlotQueue<Target extends Eligible> {
   readonly #options: SlotQueueOptions<Target>;
   readonly #sources: readonly TargetView<Target>[];
   readonly #interactive = new ProjectTurns<Target>();
-  readonly #groups = new WeakMap<Flow, WaitGroup<Target>>();
   /** The waiting lines by their flows. */
   readonly #lines = new Map<Flow, WaitGroup<Target>>();
   /** The flow of lines that have none of their own. */
@@ -241,9 +240,9 @@ export class SlotQueue<Target extends Eligible> {
   }
 
   #groupOf(flow: Flow): WaitGroup<Target> {
-    const group = this.#groups.get(flow) ?? new WaitGroup<Target>();
-    if (this.#lines.has(flow)) return group;
-    this.#groups.set(flow, group);
+    const known = this.#lines.get(flow);
+    if (known !== undefined) return known;
+    const group = new WaitGroup<Target>();
     this.#lines.set(flow, group);
     this.#options.flows.resume(flow);
     return group;
