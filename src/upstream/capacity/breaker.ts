@@ -75,14 +75,14 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
   #isDoubtful = false;
   /** Whether the others that have opened the circuit are in doubt; null where none has, or a failure here is newer. */
   #areOthersInDoubt: boolean | null = null;
-  /** Whether another process probes the target, and this one waits for it. */
+  /** Whether another process probes the target, and this one waits for it. The circuit is open then. */
   #isFollowing = false;
   /** Whether the circuit is open because of attempts of this process. */
   #isOwn = false;
   #goodAtMs = Number.NEGATIVE_INFINITY;
 
   get circuit(): Circuit {
-    return this.#isFollowing ? "open" : this.#circuit;
+    return this.#circuit;
   }
 
   get isFollowing(): boolean {
@@ -166,8 +166,8 @@ export class CircuitBreaker<Failure extends Outcome = Outcome> {
   /** Returns when an attempt may start. Infinity means that a probe is under way. */
   readyAtMs(): number {
     if (this.#circuit === "closed") return Number.NEGATIVE_INFINITY;
-    if (this.#isFollowing) return Number.POSITIVE_INFINITY;
-    return this.#circuit === "open" ? this.#backoffUntilMs : Number.POSITIVE_INFINITY;
+    const mayProbe = this.#circuit === "open" && !this.#isFollowing;
+    return mayProbe ? this.#backoffUntilMs : Number.POSITIVE_INFINITY;
   }
 
   /** Lets an attempt start; returns true when it is the probe. One that goes out before its time is none. */

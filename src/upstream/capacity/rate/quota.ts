@@ -88,7 +88,7 @@ export class Quota {
 
   /** Settles the charge of a request that has ended. */
   settle({ reservation, usedTokens, hints, isRefused }: QuotaResult, nowMs: number): void {
-    // A quota that started anew meanwhile does not know the reservation.
+    // Each reservation is settled once.
     if (reservation !== null && this.#reservations.delete(reservation)) {
       const { estimatedTokens, tokens, atMs } = reservation;
       if (isRefused) {
