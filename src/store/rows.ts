@@ -20,6 +20,7 @@ import type { SourceLines } from "../contract/batch-extension.ts";
 import type { KeptDeliveryStatus } from "../contract/delivery.ts";
 import type { Segment } from "./chunks.ts";
 import type { NewDelivery } from "./deliveries.ts";
+import type { NewKey, StoredKey } from "./keys.ts";
 import type { DerivedInput } from "./sources.ts";
 import type { Upload, UploadPart } from "./uploads.ts";
 import type { BatchPlan } from "./validation.ts";
@@ -255,6 +256,12 @@ export const partFromRow = (row: UploadPart): UploadPart => ({
   blobKey: row.blobKey,
   createdAtMs: row.createdAtMs,
 });
+
+interface KeyRow extends NewKey, Pick<StoredKey, "lastUsedAtMs"> {
+  readonly sequence: number;
+}
+
+export const keyFromRow = ({ sequence: _, digest: __, ...key }: KeyRow): StoredKey => key;
 
 /** The columns of a delivery in both databases. */
 export type DeliveryRow = Omit<Delivery, "status"> & {

@@ -1,5 +1,5 @@
 /** The columns that several tables have. */
-import { bigint, customType, sql } from "./drizzle.ts";
+import { bigint, customType } from "./drizzle.ts";
 
 /** PostgreSQL stores no NUL in a text. A client that sends one gets the sign for an unreadable character back. */
 export const text = customType<{ data: string; driverData: string }>({
@@ -28,5 +28,3 @@ export const holder = () => ({
 });
 /** The right to write. The epoch outlives the lease, so that a former holder differs from the present one. */
 export const lease = () => ({ ...holder(), leaseEpoch: count("lease_epoch") });
-export const leaseHasOwnerAndExpiry = sql`(lease_owner is null) = (lease_expires_at_ms is null)`;
-export const hasLease = sql`lease_expires_at_ms is not null`;

@@ -3,13 +3,14 @@ import type { BatchId, FileId } from "../../batch/batch.ts";
 import type { ClientBucket, DeliveryError, DeliveryId } from "../../batch/delivery.ts";
 import type { KeptDeliveryStatus } from "../../contract/delivery.ts";
 import type { ResultFormat } from "../../contract/results.ts";
-import { big, count, lease, leaseHasOwnerAndExpiry, sequence, text } from "./columns.ts";
+import { big, count, lease, sequence, text } from "./columns.ts";
 import {
   deliveredHasAddress,
   failedDeliveryHasError,
   isDueDelivery,
   isKnownDeliveryStatus,
   isOpenDelivery,
+  leaseHasOwnerAndExpiry,
   waitsForItsBatch,
 } from "./conditions.ts";
 import { check, index, json, pgTable, sql, unique, uniqueIndex } from "./drizzle.ts";

@@ -8,7 +8,7 @@ import type { CopiedFrom } from "../../batch/run-summary.ts";
 import type { FilePurpose } from "../../contract/file.ts";
 import type { ListWithTombstones } from "../tombstones.ts";
 import type { UploadStatus } from "../uploads.ts";
-import { big, holder, leaseHasOwnerAndExpiry, sequence, text } from "./columns.ts";
+import { big, holder, sequence, text } from "./columns.ts";
 import {
   completedUploadHasFile,
   isDeleted,
@@ -20,6 +20,7 @@ import {
   isPendingUpload,
   isUploadToTidy,
   keyIsInProgressOrAnswered,
+  leaseHasOwnerAndExpiry,
 } from "./conditions.ts";
 import { boolean, check, index, json, pgTable, sql, unique } from "./drizzle.ts";
 

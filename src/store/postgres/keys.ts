@@ -12,6 +12,7 @@ import {
 } from "../keys.ts";
 import { inPages, type Page, pageOf, ROWS_PAGE } from "../page.ts";
 import { allowanceOf, MINUTE_MS, type RequestAllowance } from "../quotas.ts";
+import { keyFromRow } from "../rows.ts";
 import { OF_INSTALLATION } from "../tombstones.ts";
 import { apiKeys, keyRequirement, projects, requestCounts, signingKeys } from "./access-schema.ts";
 import type { Database, Db } from "./database.ts";
@@ -179,6 +180,3 @@ export class PostgresKeys implements KeyStore {
     });
   }
 }
-
-const keyFromRow = ({ sequence: _, digest: __, ...key }: typeof apiKeys.$inferSelect): StoredKey =>
-  key;

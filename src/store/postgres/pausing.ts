@@ -4,15 +4,12 @@
  */
 import type { ScopedId } from "../../batch/batch.ts";
 import type { PauseReason } from "../../contract/batch-extension.ts";
-import { isNotPaused, isPausedByQuota, mayExpire } from "./conditions.ts";
+import { mayBePaused, mayExpire } from "./conditions.ts";
 import type { Database } from "./database.ts";
 import { and, eq, sql } from "./drizzle.ts";
 import { sendNudge } from "./nudges.ts";
 import { batches } from "./schema.ts";
 import { isScopedBatch } from "./scope.ts";
-
-/** The pause of a quota ends by itself, which a client that pauses the batch does not want. */
-const mayBePaused = sql`(${isNotPaused} or ${isPausedByQuota})`;
 
 export class PostgresPausing {
   readonly #db: Database;

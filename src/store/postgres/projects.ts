@@ -10,7 +10,7 @@ import {
 } from "../projects.ts";
 import { OF_INSTALLATION } from "../tombstones.ts";
 import { apiKeys, interactiveSlots, projects, requestCounts } from "./access-schema.ts";
-import { isDeleted, isListed, isPendingUpload, isSelected } from "./conditions.ts";
+import { isDeleted, isDeleting, isListed, isPendingUpload, isSelected } from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { PostgresDeleting } from "./deleting.ts";
 import { and, asc, desc, eq, gt, lt, type SQL, sql } from "./drizzle.ts";
@@ -210,10 +210,6 @@ export class PostgresProjects implements ProjectStore {
     }
   }
 }
-
-/** Holds while the data of the project is being deleted. */
-const isDeleting = (name: string): SQL =>
-  sql`exists (select 1 from projects where name = ${name} and deleted_at_ms is not null)`;
 
 async function isPresent(db: Db, name: string): Promise<boolean> {
   if ((await db.$count(projects, eq(projects.name, name))) > 0) return true;

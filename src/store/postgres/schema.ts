@@ -29,23 +29,14 @@ import type { Decimal } from "../../batch/price.ts";
 import type { StoredSample } from "../../batch/progress.ts";
 import type { BatchEndpoint, BatchStatus } from "../../contract/batch.ts";
 import type { PauseReason, SourceLines } from "../../contract/batch-extension.ts";
-import {
-  big,
-  count,
-  hasLease,
-  holder,
-  lease,
-  leaseHasOwnerAndExpiry,
-  results,
-  sequence,
-  text,
-} from "./columns.ts";
+import { big, count, holder, lease, results, sequence, text } from "./columns.ts";
 import {
   cancelledBatchHasReasonAndTime,
   doneLinesWithinTotal,
   expiredBatchHasReason,
   finalizingBatchHasFinalizingTime,
   finalStatusHasFinalTime,
+  hasLease,
   hasSource,
   holdsFailures,
   isAwaitedNoMore,
@@ -63,6 +54,7 @@ import {
   isPausedByQuota,
   isToTidy,
   isValidating,
+  leaseHasOwnerAndExpiry,
   mayExpire,
   startedBatchHasStartTime,
   waitsForInput,

@@ -33,6 +33,8 @@ export const hasStarted = sql.raw("in_progress_at_ms is not null");
 export const mayExpire = sql`${statusIn(...statusesBefore("expired"))} and stop_reason is null`;
 export const isNotPaused = sql.raw("paused_at_ms is null");
 export const isPausedByQuota = sql.raw("pause_limit is not null");
+/** The pause of a quota ends by itself, which a client that pauses the batch does not want. */
+export const mayBePaused = sql`(${isNotPaused} or ${isPausedByQuota})`;
 /** The lines of such a batch may go out, once it has started. */
 export const maySend = sql`${mayExpire} and ${isNotPaused}`;
 /** The finalizer claims such a batch once none of its chunks is open. */
@@ -77,10 +79,15 @@ export const isReserved = sql.raw(
     and chunks.lease_epoch = reservations.epoch and chunks.lease_owner is not null`,
 );
 export const isReservationInForce = sql`exists (select 1 from chunks where ${isReserved})`;
+/** Matches while the data of a project is being deleted. */
+export const isDeleting = (project: string): SQL =>
+  sql`exists (select 1 from projects where name = ${project} and deleted_at_ms is not null)`;
 /** Matches the usage of a project in a month such as `2026-01`. */
 export const isUsageOf = (project: string, month: string): SQL =>
   sql`project = ${project} and day between ${`${month}-01`} and ${`${month}-31`}`;
 
+export const hasLease = sql`lease_expires_at_ms is not null`;
+export const leaseHasOwnerAndExpiry = sql`(lease_owner is null) = (lease_expires_at_ms is null)`;
 export const isKnownStatus = statusIn(...BATCH_STATUSES);
 export const isKnownStopReason = sql`stop_reason is null or stop_reason in ${listed(STOP_REASONS)}`;
 export const finalStatusHasFinalTime = sql.join(

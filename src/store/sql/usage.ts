@@ -1,11 +1,29 @@
-/** The list of usage, in words that both databases know. */
+/** What answers took, in words that both databases know. */
 import { parsePrice } from "../../batch/price.ts";
 import { readableText } from "../../contract/text.ts";
-import type { UsageCursor, UsagePage, UsageQuery } from "../usage.ts";
+import type { PricedUsage, UsageCursor, UsagePage, UsageQuery } from "../usage.ts";
 import { type SQL, sql } from "./drizzle.ts";
 
 /** The page size of the lists of usage. The sums of a page take a few milliseconds. */
 const PAGE_ROWS = 5_000;
+
+const total = (column: string) => sql<number>`sum(${sql.identifier(column)})`.mapWith(Number);
+
+/** The sums of what answers took, as columns of a list. */
+export const TOTALS = {
+  requestCount: total("request_count"),
+  inputTokens: total("input_tokens"),
+  cachedTokens: total("cached_tokens"),
+  outputTokens: total("output_tokens"),
+};
+
+export const pricedUsageOf = (
+  rows: readonly (Omit<PricedUsage, "price"> & { readonly price: string })[],
+): PricedUsage[] =>
+  rows.flatMap(({ price: key, ...usage }) => {
+    const price = parsePrice(key);
+    return price === null ? [] : [{ ...usage, price }];
+  });
 
 /** PostgreSQL returns sums as texts. */
 export interface PageSum {

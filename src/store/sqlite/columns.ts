@@ -1,5 +1,5 @@
 /** The columns that several tables have. */
-import { integer, sql, text } from "./drizzle.ts";
+import { integer, text } from "./drizzle.ts";
 
 export const sequence = () => integer("sequence").primaryKey({ autoIncrement: true });
 export const count = (name: string) => integer(name).notNull().default(0);
@@ -10,5 +10,3 @@ export const holder = () => ({
 });
 /** The right to write. The epoch outlives the lease, so that a former holder cannot pass for the present one. */
 export const lease = () => ({ ...holder(), leaseEpoch: count("lease_epoch") });
-export const leaseHasOwnerAndExpiry = sql`(lease_owner is null) = (lease_expires_at_ms is null)`;
-export const hasLease = sql`lease_expires_at_ms is not null`;

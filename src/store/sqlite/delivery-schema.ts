@@ -3,13 +3,14 @@ import type { BatchId, FileId } from "../../batch/batch.ts";
 import type { ClientBucket, DeliveryError, DeliveryId } from "../../batch/delivery.ts";
 import type { KeptDeliveryStatus } from "../../contract/delivery.ts";
 import type { ResultFormat } from "../../contract/results.ts";
-import { count, lease, leaseHasOwnerAndExpiry, sequence } from "./columns.ts";
+import { count, lease, sequence } from "./columns.ts";
 import {
   deliveredHasAddress,
   failedDeliveryHasError,
   isDueDelivery,
   isKnownDeliveryStatus,
   isOpenDelivery,
+  leaseHasOwnerAndExpiry,
   waitsForItsBatch,
 } from "./conditions.ts";
 import { check, index, integer, sql, sqliteTable, text, uniqueIndex } from "./drizzle.ts";

@@ -8,7 +8,7 @@ import type { CopiedFrom } from "../../batch/run-summary.ts";
 import type { FilePurpose } from "../../contract/file.ts";
 import type { ListWithTombstones } from "../tombstones.ts";
 import type { UploadStatus } from "../uploads.ts";
-import { holder, leaseHasOwnerAndExpiry, sequence } from "./columns.ts";
+import { holder, sequence } from "./columns.ts";
 import {
   completedUploadHasFile,
   isDeleted,
@@ -20,6 +20,7 @@ import {
   isPendingUpload,
   isUploadToTidy,
   keyIsInProgressOrAnswered,
+  leaseHasOwnerAndExpiry,
 } from "./conditions.ts";
 import { check, index, integer, sql, sqliteTable, text, uniqueIndex } from "./drizzle.ts";
 

@@ -13,6 +13,7 @@ import {
 } from "../keys.ts";
 import { inPages, type Page, pageOf, ROWS_PAGE } from "../page.ts";
 import { allowanceOf, MINUTE_MS, type RequestAllowance } from "../quotas.ts";
+import { keyFromRow } from "../rows.ts";
 import { OF_INSTALLATION } from "../tombstones.ts";
 import { apiKeys, keyRequirement, projects, requestCounts, signingKeys } from "./access-schema.ts";
 import { type Db, type Now, write, writeUnsynced } from "./database.ts";
@@ -170,6 +171,3 @@ export class SqliteKeys implements KeyStore {
     });
   }
 }
-
-const keyFromRow = ({ sequence: _, digest: __, ...key }: typeof apiKeys.$inferSelect): StoredKey =>
-  key;

@@ -4,17 +4,12 @@
  */
 import type { BatchId } from "../../batch/batch.ts";
 import type { StoredModelUsage } from "../../batch/model-usage.ts";
-import { parsePrice } from "../../batch/price.ts";
-import { type PageSum, pageOfUsage, selectUsage } from "../sql/usage.ts";
+import { type PageSum, pageOfUsage, pricedUsageOf, selectUsage, TOTALS } from "../sql/usage.ts";
 import type { PricedUsage, UsageCursor, UsagePage, UsageQuery, UsageStore } from "../usage.ts";
 import type { Db } from "./database.ts";
 import { and, eq, inArray, ne, placeholder, sql } from "./drizzle.ts";
 import { batches } from "./schema.ts";
 import { modelUsage } from "./usage-schema.ts";
-
-const COUNTS = ["request_count", "input_tokens", "cached_tokens", "output_tokens"] as const;
-const total = (column: (typeof COUNTS)[number]) =>
-  sql<number>`sum(${sql.identifier(column)})`.mapWith(Number);
 
 const prepareStatements = (db: Db) => ({
   findProject: db
@@ -78,24 +73,14 @@ export class SqliteModelUsage implements UsageStore {
   }
 
   async findPricedUsage(batchIds: readonly BatchId[]): Promise<PricedUsage[]> {
-    return this.#db
-      .select({
-        batchId: modelUsage.batchId,
-        price: modelUsage.price,
-        requestCount: total("request_count"),
-        inputTokens: total("input_tokens"),
-        cachedTokens: total("cached_tokens"),
-        outputTokens: total("output_tokens"),
-      })
+    const rows = this.#db
+      .select({ batchId: modelUsage.batchId, price: modelUsage.price, ...TOTALS })
       .from(modelUsage)
       .where(and(inArray(modelUsage.batchId, [...batchIds]), ne(modelUsage.price, "")))
       .groupBy(modelUsage.batchId, modelUsage.price)
       .orderBy(sql`min(${modelUsage.sequence})`)
-      .all()
-      .flatMap(({ price: key, ...usage }) => {
-        const price = parsePrice(key);
-        return price === null ? [] : [{ ...usage, price }];
-      });
+      .all();
+    return pricedUsageOf(rows);
   }
 
   async listUsage(query: UsageQuery, after: UsageCursor | null): Promise<UsagePage> {

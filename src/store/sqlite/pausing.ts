@@ -4,14 +4,11 @@
  */
 import type { ScopedId } from "../../batch/batch.ts";
 import type { PauseReason } from "../../contract/batch-extension.ts";
-import { isNotPaused, isPausedByQuota, mayExpire } from "./conditions.ts";
+import { mayBePaused, mayExpire } from "./conditions.ts";
 import { type Db, type Now, write } from "./database.ts";
 import { and, placeholder, sql } from "./drizzle.ts";
 import { batches } from "./schema.ts";
 import { isScopedBatch } from "./scope.ts";
-
-/** The pause of a quota ends by itself, which a client that pauses the batch does not want. */
-const mayBePaused = sql`(${isNotPaused} or ${isPausedByQuota})`;
 
 const prepareStatements = (db: Db) => ({
   pause: db

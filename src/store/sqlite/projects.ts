@@ -12,7 +12,7 @@ import {
 } from "../projects.ts";
 import { OF_INSTALLATION } from "../tombstones.ts";
 import { apiKeys, interactiveSlots, projects, requestCounts } from "./access-schema.ts";
-import { isDeleted, isListed, isPendingUpload } from "./conditions.ts";
+import { isDeleted, isDeleting, isListed, isPendingUpload } from "./conditions.ts";
 import { type Db, type Now, write } from "./database.ts";
 import type { SqliteDeleting } from "./deleting.ts";
 import { and, asc, desc, eq, gt, lt, type SQL, sql } from "./drizzle.ts";
@@ -251,10 +251,6 @@ export class SqliteProjects implements ProjectStore {
     return found.count;
   }
 }
-
-/** Holds while the data of the project is being deleted. */
-const isDeleting = (name: string): SQL =>
-  sql`exists (select 1 from projects where name = ${name} and deleted_at_ms is not null)`;
 
 /** Changes the rows of a table page by page. Other work goes on in between. */
 async function inPages(

@@ -24,13 +24,14 @@ import type { Decimal } from "../../batch/price.ts";
 import type { StoredSample } from "../../batch/progress.ts";
 import type { BatchEndpoint, BatchStatus } from "../../contract/batch.ts";
 import type { PauseReason, SourceLines } from "../../contract/batch-extension.ts";
-import { count, hasLease, holder, lease, leaseHasOwnerAndExpiry, sequence } from "./columns.ts";
+import { count, holder, lease, sequence } from "./columns.ts";
 import {
   cancelledBatchHasReasonAndTime,
   doneLinesWithinTotal,
   expiredBatchHasReason,
   finalizingBatchHasFinalizingTime,
   finalStatusHasFinalTime,
+  hasLease,
   hasSource,
   holdsFailures,
   isAwaitedNoMore,
@@ -47,6 +48,7 @@ import {
   isOpenShown,
   isPausedByQuota,
   isToTidy,
+  leaseHasOwnerAndExpiry,
   mayExpire,
   startedBatchHasStartTime,
   waitsForInput,
