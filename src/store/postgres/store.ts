@@ -91,7 +91,7 @@ export async function openPostgresStore(options: PostgresOptions): Promise<OpenR
   await installation.createIfNone();
   const listener = new NudgeListener({ connection, clock });
   const store: Store = {
-    ...composeStore(db),
+    ...composeStore(db, installation),
     onNudge: (onNudge) => {
       if (options.listens) listener.start(onNudge);
     },
@@ -104,8 +104,7 @@ export async function openPostgresStore(options: PostgresOptions): Promise<OpenR
   return { ok: true, store, installation, copying };
 }
 
-function composeStore(db: Database): Omit<Store, "onNudge" | "close"> {
-  const installation = new Installation(db);
+function composeStore(db: Database, installation: Installation): Omit<Store, "onNudge" | "close"> {
   return {
     ...methodsOf(new PostgresIntents(db)),
     ...methodsOf(new PostgresFiles(db)),
