@@ -42,6 +42,17 @@ export function testValidation(open: OpenStore): void {
     });
   });
 
+  test("lines that are never sent, as others have their bodies, are no part of what a project has to do", async () => {
+    const { store } = await open();
+    const quotas = { enqueuedLines: 25, enqueuedTokens: null };
+    for (let i = 0; i < 2; i++) {
+      await insertBatch(store, { deduplicated: { lineCount: 0, firstLine: null } });
+      const { lease } = (await store.claimBatchToValidate(claimBy("a")))!;
+      const plan = { ...aPlan(), total: 1_000, duplicates: { lineCount: 990, firstLine: 2 } };
+      expect(await store.startBatchIfLeased(lease, plan, quotas)).toBe(true);
+    }
+  });
+
   test("batches are validated in the order of their creation, each by one worker", async () => {
     const { store } = await open();
     expect(await store.claimBatchToValidate(claimBy("a"))).toBeNull();

@@ -9,7 +9,13 @@ import { ANY_TURN, claimInTurn } from "../project-turns.ts";
 import { assertRoomForLines, boundsLines, type LineQuotas } from "../quotas.ts";
 import { planColumns } from "../rows.ts";
 import { type BatchFailure, type BatchPlan, pagesOf, type ValidationStore } from "../validation.ts";
-import { isListed, isOpenBatch, isValidating, waitsForValidation } from "./conditions.ts";
+import {
+  isListed,
+  isOpenBatch,
+  isValidating,
+  linesToSend,
+  waitsForValidation,
+} from "./conditions.ts";
 import type { Database, Db } from "./database.ts";
 import { settleDeliveries } from "./deliveries.ts";
 import { and, eq, type SQL, sql } from "./drizzle.ts";
@@ -129,7 +135,7 @@ async function assertRoom(db: Db, project: string, quotas: LineQuotas): Promise<
   await lockLists(db, project);
   const [has] = await db
     .select({
-      lines: sql`sum(total_count - completed_count - failed_count)`.mapWith(Number),
+      lines: sql`sum(${linesToSend})`.mapWith(Number),
       tokens: sql`sum(estimated_tokens)`.mapWith(Number),
     })
     .from(batches)

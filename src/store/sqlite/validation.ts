@@ -18,7 +18,13 @@ import { ANY_TURN, claimInTurn } from "../project-turns.ts";
 import { assertRoomForLines, boundsLines, type LineQuotas } from "../quotas.ts";
 import { planColumns } from "../rows.ts";
 import { type BatchFailure, type BatchPlan, pagesOf, type ValidationStore } from "../validation.ts";
-import { isListed, isOpenBatch, isValidating, waitsForValidation } from "./conditions.ts";
+import {
+  isListed,
+  isOpenBatch,
+  isValidating,
+  linesToSend,
+  waitsForValidation,
+} from "./conditions.ts";
 import { type Db, type Now, write, writeUnsynced } from "./database.ts";
 import { settleDeliveries } from "./deliveries.ts";
 import { and, eq, placeholder, sql } from "./drizzle.ts";
@@ -183,8 +189,7 @@ export class SqliteValidation implements ValidationStore {
   /** Counts the lines of the batch too, so it must have started within the same transaction. */
   #assertRoom({ batchId }: BatchLease, quotas: LineQuotas): void {
     const has = this.#db.get<{ lines: number; tokens: number }>(sql`
-      select
-        sum(total_count - completed_count - failed_count) as lines, sum(estimated_tokens) as tokens
+      select sum(${linesToSend}) as lines, sum(estimated_tokens) as tokens
       from batches indexed by batches_open_by_project
       where project = (select project from batches where id = ${batchId}) and ${isOpenBatch} and ${isListed}`);
     assertRoomForLines(has, quotas);
