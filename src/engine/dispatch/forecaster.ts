@@ -1,7 +1,7 @@
 /**
- * Keeps the forecasts of the open batches in the store, where every replica reads them. One replica makes them, about
- * once a second, from what all replicas report. With thousands of open batches a refresh takes long, so it is done in
- * slices and less often. A forecast must never hold up a request: callers read the latest one.
+ * Keeps the forecasts of the open batches in the store, where every replica reads them. One replica makes them, every second
+ * on SQLite and every four on PostgreSQL, from what all replicas report. With thousands of open batches a refresh takes long,
+ * so it is done in slices and less often. A forecast must never hold up a request: callers read the latest one.
  */
 import { isDeepStrictEqual } from "node:util";
 import type { BatchId } from "../../batch/batch.ts";

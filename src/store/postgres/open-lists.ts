@@ -1,6 +1,6 @@
 /**
- * Lists the open batches, and the chunks that can be claimed. The scheduler and the forecast ask for both about once a
- * second, and one client may have 30,000 open batches. A list is therefore read page by page, in the order of the
+ * Lists the open batches, and the chunks that can be claimed. The scheduler and the forecast ask for both every few
+ * seconds, and one client may have 30,000 open batches. A list is therefore read page by page, in the order of the
  * deadlines, and the event loop takes its turns in between. A page is one statement, which sees one moment of the
  * database. The list of claimable chunks reads a few index entries for each batch and model, however many chunks it has.
  */
