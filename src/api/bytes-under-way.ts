@@ -5,6 +5,7 @@
  * that are under way here, and ends as soon as there is no room for them. Its client also learns so before it has sent everything.
  */
 import type { RulesOf } from "../batch/project.ts";
+import { Sums } from "../batch/sums.ts";
 import type { FileStore } from "../store/files.ts";
 import { assertRoomForBytes } from "../store/quotas.ts";
 import { withinQuotas } from "./quotas.ts";
@@ -21,7 +22,7 @@ export interface BytesUnderWayDeps {
 
 export class BytesUnderWay {
   readonly #deps: BytesUnderWayDeps;
-  readonly #byProject = new Map<string, number>();
+  readonly #byProject = new Sums<string>();
 
   constructor(deps: BytesUnderWayDeps) {
     this.#deps = deps;
@@ -34,7 +35,7 @@ export class BytesUnderWay {
     try {
       for await (const piece of content) {
         bytes += piece.length;
-        this.#add(project, piece.length);
+        this.#byProject.add(project, piece.length);
         if (bytes >= lookAtBytes) {
           await this.#assertRoom(project);
           lookAtBytes = bytes + Math.min(bytes, MAX_STEP_BYTES);
@@ -42,7 +43,7 @@ export class BytesUnderWay {
         yield piece;
       }
     } finally {
-      this.#add(project, -bytes);
+      this.#byProject.add(project, -bytes);
     }
   }
 
@@ -54,13 +55,7 @@ export class BytesUnderWay {
     const has = await store.sumStored(project).catch(() => null);
     if (has === null) return;
     await withinQuotas(project, async () => {
-      assertRoomForBytes(has, this.#byProject.get(project) ?? 0, quotas);
+      assertRoomForBytes(has, this.#byProject.of(project), quotas);
     });
-  }
-
-  #add(project: string, bytes: number): void {
-    const sum = (this.#byProject.get(project) ?? 0) + bytes;
-    if (sum > 0) this.#byProject.set(project, sum);
-    else this.#byProject.delete(project);
   }
 }

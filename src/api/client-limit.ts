@@ -5,6 +5,7 @@
  * A project that has its part has a rate limit to keep. That must not look like a failure of the server: one project could
  * otherwise fill the log with errors, and alarm the operator.
  */
+import { Sums } from "../batch/sums.ts";
 import { PublicError } from "../errors.ts";
 
 const RETRY_MS = 1_000;
@@ -18,8 +19,7 @@ interface Limits {
 
 export class ClientLimit {
   readonly #limits: Limits;
-  readonly #counts = new Map<string, number>();
-  #total = 0;
+  readonly #counts = new Sums<string>();
 
   constructor(limits: Limits) {
     this.#limits = limits;
@@ -32,23 +32,18 @@ export class ClientLimit {
   /** Counts a client of the project until the returned object is disposed of. Throws when there are too many. */
   acquire(project: string): Disposable {
     const counts = this.#counts;
-    const own = counts.get(project) ?? 0;
-    const free = this.#limits.total - this.#total;
+    const free = this.#limits.total - counts.total;
     if (free <= 0) throw this.#refusal("unavailable");
-    if (own >= Math.min(this.#limits.ofProject, Math.max(1, free))) {
+    if (counts.of(project) >= Math.min(this.#limits.ofProject, Math.max(1, free))) {
       throw this.#refusal("rate_limit_exceeded");
     }
-    counts.set(project, own + 1);
-    this.#total += 1;
+    counts.add(project, 1);
     let isReleased = false;
     return {
       [Symbol.dispose]: () => {
         if (isReleased) return;
         isReleased = true;
-        this.#total -= 1;
-        const left = (counts.get(project) ?? 1) - 1;
-        if (left > 0) counts.set(project, left);
-        else counts.delete(project);
+        counts.add(project, -1);
       },
     };
   }

@@ -13,6 +13,8 @@
  *   not fill the memory.
  */
 
+import { Sums } from "../batch/sums.ts";
+
 /** The purposes: bodies of clients' requests, lines of batches, and answers to lines. */
 export const MEMORY_PURPOSES = ["requests", "lines", "answers"] as const;
 export type MemoryPurpose = (typeof MEMORY_PURPOSES)[number];
@@ -87,15 +89,18 @@ export class Room implements Disposable {
 
 class Part {
   readonly #limitBytes: () => number;
-  readonly #ownedBytes = new Map<string, number>();
+  readonly #bytes = new Sums<string>();
   /** The waiting rooms, first come first served. */
   readonly #waiting = new Map<Room, PromiseWithResolvers<void>>();
   /** The one room that may continue without free memory. */
   #exempt: Room | null = null;
-  heldBytes = 0;
 
   constructor(limitBytes: () => number) {
     this.#limitBytes = limitBytes;
+  }
+
+  get heldBytes(): number {
+    return this.#bytes.total;
   }
 
   get isFull(): boolean {
@@ -103,13 +108,12 @@ class Part {
   }
 
   isExcessOf(owner: string): boolean {
-    return !this.isFull && (this.#ownedBytes.get(owner) ?? 0) > this.heldBytes / 2;
+    return !this.isFull && this.#bytes.of(owner) > this.heldBytes / 2;
   }
 
   add(room: Room, bytes: number): Promise<void> | null {
     room.bytes += bytes;
-    this.heldBytes += bytes;
-    this.#ownedBytes.set(room.owner, (this.#ownedBytes.get(room.owner) ?? 0) + bytes);
+    this.#bytes.add(room.owner, bytes);
     const waiting = this.#waiting.get(room);
     if (waiting !== undefined) return waiting.promise;
     if (this.#admits(room)) return null;
@@ -119,10 +123,7 @@ class Part {
   }
 
   release(room: Room): void {
-    const leftBytes = (this.#ownedBytes.get(room.owner) ?? 0) - room.bytes;
-    if (leftBytes > 0) this.#ownedBytes.set(room.owner, leftBytes);
-    else this.#ownedBytes.delete(room.owner);
-    this.heldBytes -= room.bytes;
+    this.#bytes.add(room.owner, -room.bytes);
     room.bytes = 0;
     if (this.#exempt === room) this.#exempt = null;
     this.#resume(room);
@@ -131,8 +132,8 @@ class Part {
 
   #admits(room: Room): boolean {
     const freeBytes = this.#limitBytes() - this.heldBytes;
-    const ownedBytes = this.#ownedBytes.get(room.owner) ?? 0;
-    const isFair = room.bytes <= SMALL_BYTES || ownedBytes <= FAIR_MULTIPLE * freeBytes;
+    const mostBytes = FAIR_MULTIPLE * freeBytes;
+    const isFair = room.bytes <= SMALL_BYTES || this.#bytes.of(room.owner) <= mostBytes;
     if (freeBytes > 0 && isFair) return true;
     this.#exempt ??= room;
     return this.#exempt === room;

@@ -3,14 +3,14 @@
  * and beyond them, up to `most`, one for each project that has none: a project whose long things take all places holds up no
  * other one.
  */
+import { Sums } from "../batch/sums.ts";
 import { ClientTurns, type Party } from "./client-turns.ts";
 import { projectOfWork } from "./client-work.ts";
 
 export class Semaphore {
   readonly #ofAnyProject: number;
   readonly #most: number;
-  #count = 0;
-  readonly #countOf = new Map<Party, number>();
+  readonly #counts = new Sums<Party>();
   readonly #waiting = new ClientTurns<() => void>();
 
   constructor(ofAnyProject: number, most = ofAnyProject) {
@@ -20,12 +20,12 @@ export class Semaphore {
 
   async run<T>(work: () => Promise<T>): Promise<T> {
     const party = projectOfWork();
-    if (this.#mayBegin(party)) this.#begin(party);
+    if (this.#mayBegin(party)) this.#counts.add(party, 1);
     else await new Promise<void>((resolve) => this.#waiting.add(resolve));
     try {
       return await work();
     } finally {
-      this.#end(party);
+      this.#counts.add(party, -1);
       this.#startWaiting();
     }
   }
@@ -35,24 +35,14 @@ export class Semaphore {
     let next = this.#waiting.next(this.#mayBegin);
     while (next !== null) {
       const [start, party] = next;
-      this.#begin(party);
+      this.#counts.add(party, 1);
       start();
       next = this.#waiting.next(this.#mayBegin);
     }
   }
 
-  readonly #mayBegin = (party: Party): boolean =>
-    this.#count < this.#ofAnyProject || (this.#count < this.#most && !this.#countOf.has(party));
-
-  #begin(party: Party): void {
-    this.#count += 1;
-    this.#countOf.set(party, (this.#countOf.get(party) ?? 0) + 1);
-  }
-
-  #end(party: Party): void {
-    this.#count -= 1;
-    const left = (this.#countOf.get(party) ?? 1) - 1;
-    if (left > 0) this.#countOf.set(party, left);
-    else this.#countOf.delete(party);
-  }
+  readonly #mayBegin = (party: Party): boolean => {
+    const { total } = this.#counts;
+    return total < this.#ofAnyProject || (total < this.#most && this.#counts.of(party) === 0);
+  };
 }

@@ -2,6 +2,7 @@
  * The lines of a route that wait for the end of a hold (`holds.ts`), or for their turn to probe. They wait beside the queue
  * for slots, so that they hold up no line of another kind.
  */
+import { Sums } from "../batch/sums.ts";
 import type { Clock } from "../clock.ts";
 import { offAbort, onAbort } from "./exchange/abort-listeners.ts";
 import { keyOf } from "./kind-map.ts";
@@ -11,7 +12,7 @@ export class HeldWaits {
   readonly #clock: Clock;
   /** Each ends one wait. */
   readonly #ends = new Set<() => void>();
-  readonly #lineCounts = new Map<string, number>();
+  readonly #lineCounts = new Sums<string>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -19,16 +20,14 @@ export class HeldWaits {
 
   /** Counts lines, but not the chunks that wait with all their lines. */
   lineCountOf(kind: RequestKind): number {
-    return this.#lineCounts.size === 0 ? 0 : (this.#lineCounts.get(keyOf(kind)) ?? 0);
+    return this.#lineCounts.total === 0 ? 0 : this.#lineCounts.of(keyOf(kind));
   }
 
   async waitAsLine(kind: RequestKind, untilMs: number, stop: AbortSignal): Promise<void> {
     const key = keyOf(kind);
-    this.#lineCounts.set(key, (this.#lineCounts.get(key) ?? 0) + 1);
+    this.#lineCounts.add(key, 1);
     await this.wait(untilMs, stop);
-    const left = (this.#lineCounts.get(key) ?? 1) - 1;
-    if (left > 0) this.#lineCounts.set(key, left);
-    else this.#lineCounts.delete(key);
+    this.#lineCounts.add(key, -1);
   }
 
   /** Resolves when so much time has elapsed, when {@link wake} is called, or when `stop` aborts. */

@@ -59,7 +59,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "shared-runs.ts": { may: [] },
   "system-code.ts": { may: [] },
   "closers.ts": { may: [] },
-  "resources/": { may: ["clock.ts"], mayKnow: ["batch/", "config/"] },
+  "resources/": { may: ["batch/sums.ts", "clock.ts"], mayKnow: ["batch/", "config/"] },
   "telemetry/": {
     may: ["batch/truncate.ts", "clock.ts", "printable.ts", "version.ts"],
     mayKnow: ["batch/", "contract/", "redactor.ts"],
@@ -123,13 +123,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["config/upstreams.ts", "resources/turn-budget.ts", "upstream/exchange/"],
   },
   "upstream/": {
-    may: [
-      ...BASE,
-      "resources/time-slice.ts",
-      "resources/turn-budget.ts",
-      "version.ts",
-      "upstream/",
-    ],
+    may: [...BASE, "resources/turn-budget.ts", "version.ts", "upstream/"],
     mayKnow: ["config/upstreams.ts"],
   },
   "engine/": {

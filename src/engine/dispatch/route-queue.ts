@@ -11,6 +11,7 @@
  */
 import type { BatchId, Chunk } from "../../batch/batch.ts";
 import type { Contender, Flow } from "../../batch/fair-queue.ts";
+import { Sums } from "../../batch/sums.ts";
 import { inSlices } from "../../resources/time-slice.ts";
 import type { RunnableChunks } from "../../store/chunks.ts";
 import type { UpstreamRequest } from "../../upstream/request.ts";
@@ -58,7 +59,7 @@ interface HandOutOptions {
 export class RouteQueue {
   readonly route: Route;
   /** The number of chunks that are open here, by project: they hand out lines or wait for answers. */
-  readonly #openChunkCounts = new Map<string, number>();
+  readonly #openChunkCounts = new Sums<string>();
   readonly #entries = new Map<BatchId, Entry>();
   /** The lines at hand of all batches together. */
   #atHandCount = 0;
@@ -70,7 +71,7 @@ export class RouteQueue {
   }
 
   get openChunkCount(): number {
-    return this.#openChunkCounts.values().reduce((sum, count) => sum + count, 0);
+    return this.#openChunkCounts.total;
   }
 
   get isIdle(): boolean {
@@ -78,13 +79,11 @@ export class RouteQueue {
   }
 
   chunkOpened(project: string): void {
-    this.#openChunkCounts.set(project, this.#openChunkCountOf(project) + 1);
+    this.#openChunkCounts.add(project, 1);
   }
 
   chunkEnded(project: string): void {
-    const left = this.#openChunkCountOf(project) - 1;
-    if (left > 0) this.#openChunkCounts.set(project, left);
-    else this.#openChunkCounts.delete(project);
+    this.#openChunkCounts.add(project, -1);
   }
 
   /** Takes on a new list of the claimable chunks, in slices. */
@@ -132,7 +131,7 @@ export class RouteQueue {
       // No chunk is left when all lines are at hand. A claim for one would find nothing, and take the place of another batch.
       // Without a line at hand there is one: a crash may leave a chunk open whose lines all have their answers.
       if (atHandCount > 0 && atHandCount >= runnable.remainingLineCount) continue;
-      if (memory === "full" && this.#openChunkCountOf(runnable.project) > 0) continue;
+      if (memory === "full" && this.#openChunkCounts.of(runnable.project) > 0) continue;
       const placeCount =
         runnable.remainingLineCount <= FEW_LINES ? 2 * MAX_HANDING_OUT : MAX_HANDING_OUT;
       const hasPlace = atHandCount > 0 || (handingOut.get(runnable.project) ?? 0) < placeCount;
@@ -196,10 +195,6 @@ export class RouteQueue {
   #addAtHand(entry: Entry, lineCount: number): void {
     entry.atHandCount += lineCount;
     this.#atHandCount += lineCount;
-  }
-
-  #openChunkCountOf(project: string): number {
-    return this.#openChunkCounts.get(project) ?? 0;
   }
 
   #entryOf(contender: Contender): Entry {

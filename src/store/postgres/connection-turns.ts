@@ -6,6 +6,7 @@
  * the process itself leaves a quarter of all to clients for the same reason: while a table is locked, each of its loops and
  * journals waits on a connection.
  */
+import { Sums } from "../../batch/sums.ts";
 import type { Clock } from "../../clock.ts";
 import { ClientTurns, type Party } from "../../resources/client-turns.ts";
 import { projectOfWork } from "../../resources/client-work.ts";
@@ -40,20 +41,22 @@ export class ConnectionTurns {
   readonly #options: TurnsOptions;
   /** The most connections that the work of the process holds at a time. */
   readonly #ofProcess: number;
-  #free: number;
-  readonly #held = new Map<Party, number>();
+  readonly #held = new Sums<Party>();
   readonly #waiting = new ClientTurns<Waiter>();
 
   constructor(options: TurnsOptions) {
     this.#options = options;
-    this.#free = options.total;
     this.#ofProcess = options.total - Math.floor(options.total * PART_OF_CLIENTS);
+  }
+
+  get #free(): number {
+    return this.#options.total - this.#held.total;
   }
 
   /** Resolves when a connection is free for the work that asks. The caller must dispose of the result. */
   async take(): Promise<Disposable> {
     const party = projectOfWork();
-    if (!this.#waiting.has(party) && this.#mayTake(party)) this.#hold(party);
+    if (!this.#waiting.has(party) && this.#mayTake(party)) this.#held.add(party, 1);
     else await this.#wait(party);
     return { [Symbol.dispose]: () => this.#release(party) };
   }
@@ -75,25 +78,16 @@ export class ConnectionTurns {
   }
 
   readonly #mayTake = (party: Party): boolean => {
-    const held = this.#held.get(party) ?? 0;
     // Work that waited until enough are free would never have a turn beside many clients, and the leases would run out.
     const most = party === null ? this.#ofProcess : Math.max(1, this.#free);
-    return this.#free > 0 && held < most;
+    return this.#free > 0 && this.#held.of(party) < most;
   };
 
-  #hold(party: Party): void {
-    this.#free -= 1;
-    this.#held.set(party, (this.#held.get(party) ?? 0) + 1);
-  }
-
   #release(party: Party): void {
-    this.#free += 1;
-    const left = (this.#held.get(party) ?? 1) - 1;
-    if (left > 0) this.#held.set(party, left);
-    else this.#held.delete(party);
+    this.#held.add(party, -1);
     for (let next = this.#next(); next !== null; next = this.#next()) {
       const [waiter, of] = next;
-      this.#hold(of);
+      this.#held.add(of, 1);
       waiter();
     }
   }
