@@ -14,6 +14,7 @@ import type {
   ClaimedDelivery,
   DeliveryClaim,
   DeliveryEnd,
+  DeliveryRenewal,
   DeliveryStore,
 } from "../store/deliveries.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
@@ -295,7 +296,7 @@ export class DeliveryRunner {
    * Returns false when the delivery has another holder.
    */
   async #giveUp(held: HeldDelivery, error: DeliveryError): Promise<boolean> {
-    if (await this.#isHeld(held)) {
+    if ((await this.#renew(held)) !== "lost") {
       await discardLeft(held, this.#options);
       if (await this.#end(held, { status: "failed", error })) return true;
     }
@@ -303,9 +304,9 @@ export class DeliveryRunner {
     return false;
   }
 
-  async #isHeld({ claimed }: HeldDelivery): Promise<boolean> {
+  #renew({ claimed }: HeldDelivery): Promise<DeliveryRenewal> {
     const { store, leaseTtlMs: ttlMs } = this.#options;
-    return (await store.renewDeliveryIfLeased(claimed.lease, ttlMs)) !== "lost";
+    return store.renewDeliveryIfLeased(claimed.lease, ttlMs);
   }
 
   #postpone(held: HeldDelivery, ms: number, error: DeliveryError) {
@@ -314,9 +315,8 @@ export class DeliveryRunner {
   }
 
   /** A batch that was deleted is no fault of its results, and none that an operator should hear of. */
-  async #lookBeforeEnd({ claimed }: HeldDelivery): Promise<"lost" | "cancelled" | "too_late"> {
-    const { store, leaseTtlMs: ttlMs } = this.#options;
-    const renewal = await store.renewDeliveryIfLeased(claimed.lease, ttlMs);
+  async #lookBeforeEnd(held: HeldDelivery): Promise<"lost" | "cancelled" | "too_late"> {
+    const renewal = await this.#renew(held);
     return renewal === "renewed" ? "too_late" : renewal;
   }
 
