@@ -8,7 +8,6 @@ import type { Readable } from "node:stream";
 export interface BlobInfo {
   readonly key: string;
   readonly bytes: number;
-  readonly modifiedAtMs: number;
 }
 
 /** The bytes `[start, end)`. */

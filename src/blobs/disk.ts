@@ -163,9 +163,7 @@ export class DiskBlobs implements Blobs {
       if (entry.isDirectory()) yield* this.list(`${prefix}${entry.name}/`);
       else {
         const found = await orNull(stat(join(folder, entry.name)), "ENOENT");
-        if (found !== null) {
-          yield { key: prefix + entry.name, bytes: found.size, modifiedAtMs: found.mtimeMs };
-        }
+        if (found !== null) yield { key: prefix + entry.name, bytes: found.size };
       }
     }
   }

@@ -248,10 +248,10 @@ export class S3Blobs implements Blobs {
     for (;;) {
       const { done, value } = await answered(pages.next());
       if (done === true) return;
-      yield (value.Contents ?? []).flatMap(({ Key = "", Size = 0, LastModified }) => {
+      yield (value.Contents ?? []).flatMap(({ Key = "", Size = 0 }) => {
         const key = Key.slice(this.#prefix.length);
         if (key.startsWith(".") || key.endsWith("/")) return [];
-        return [{ key, bytes: Size, modifiedAtMs: LastModified?.getTime() ?? 0 }];
+        return [{ key, bytes: Size }];
       });
     }
   }

@@ -168,9 +168,8 @@ export function describeBlobs(name: string, open: () => Promise<Blobs>): void {
   });
 
   describe(`${name} blobs: listing and deleting`, () => {
-    test("lists what lies under a prefix, with sizes and times", async () => {
+    test("lists what lies under a prefix, with sizes", async () => {
       const blobs = await open();
-      const beforeMs = Date.now();
       for (const key of ["files/a", "journal/b1/1", "journal/b1/2", "journal/b10/1", "top"]) {
         await putText(blobs, key);
       }
@@ -179,9 +178,7 @@ export function describeBlobs(name: string, open: () => Promise<Blobs>): void {
       expect(await keysOf(blobs, "")).toHaveLength(5);
       expect(await keysOf(blobs, "nothing/here/")).toEqual([]);
       for await (const info of blobs.list("files/")) {
-        expect(info).toMatchObject({ key: "files/a", bytes: 7 });
-        // Clocks of storage may be some seconds off.
-        expect(Math.abs(info.modifiedAtMs - beforeMs)).toBeLessThan(60_000);
+        expect(info).toEqual({ key: "files/a", bytes: 7 });
       }
     });
 
