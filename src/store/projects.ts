@@ -7,12 +7,10 @@
 import { ProjectSettings } from "../contract/project.ts";
 import type { Page } from "./page.ts";
 
-/** The rules of a project as an operator gave them. */
-export type StoredRules = ProjectSettings;
-
 export interface StoredProject {
   readonly name: string;
-  readonly rules: StoredRules;
+  /** The rules as an operator gave them. */
+  readonly rules: ProjectSettings;
   readonly createdAtMs: number;
   /** It is null unless its data is being deleted. */
   readonly deletedAtMs: number | null;
@@ -24,7 +22,7 @@ export const projectFromRow = (row: StoredProject): StoredProject => {
 };
 
 /** The rules of a project that was never made. */
-export const DEFAULT_RULES: StoredRules = ProjectSettings.parse({});
+export const DEFAULT_RULES: ProjectSettings = ProjectSettings.parse({});
 
 export interface ProjectQuery {
   readonly limit: number;

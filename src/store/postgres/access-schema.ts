@@ -1,7 +1,7 @@
 /** The tables of keys, and of the requests of projects. `schema.ts` has the rules of all tables. */
+import type { ProjectSettings } from "../../contract/project.ts";
 import type { Scope } from "../../contract/scope.ts";
 import type { KeyId } from "../keys.ts";
-import type { StoredRules } from "../projects.ts";
 import { big, count, sequence, text } from "./columns.ts";
 import { check, index, json, pgTable, sql, unique } from "./drizzle.ts";
 
@@ -57,7 +57,7 @@ export const projects = pgTable(
     sequence: sequence(),
     name: text("name").notNull(),
     /** They are as the configuration would have them. */
-    rules: json("rules").$type<StoredRules>().notNull(),
+    rules: json("rules").$type<ProjectSettings>().notNull(),
     createdAtMs: big("created_at_ms").notNull(),
     changedAtMs: big("changed_at_ms").notNull(),
     /** The time is null unless the data of the project is being deleted. */

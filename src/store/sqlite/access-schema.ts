@@ -1,7 +1,7 @@
 /** The tables of keys, and of the requests of projects. `schema.ts` has the rules of all tables. */
+import type { ProjectSettings } from "../../contract/project.ts";
 import type { Scope } from "../../contract/scope.ts";
 import type { KeyId } from "../keys.ts";
-import type { StoredRules } from "../projects.ts";
 import { count, sequence } from "./columns.ts";
 import { check, index, integer, sql, sqliteTable, text, uniqueIndex } from "./drizzle.ts";
 
@@ -60,7 +60,7 @@ export const projects = sqliteTable(
     sequence: sequence(),
     name: text("name").notNull(),
     /** They are as the configuration would have them. */
-    rules: text("rules", { mode: "json" }).$type<StoredRules>().notNull(),
+    rules: text("rules", { mode: "json" }).$type<ProjectSettings>().notNull(),
     createdAtMs: integer("created_at_ms").notNull(),
     changedAtMs: integer("changed_at_ms").notNull(),
     /** The time is null unless the data of the project is being deleted. */
