@@ -1,7 +1,9 @@
 /**
  * Reports the circuits of a target that this replica has opened, and follows those of others (`shared-circuits.ts`).
  */
+import type { Outcome } from "../batch/outcome.ts";
 import type { Clock } from "../clock.ts";
+import type { CircuitBreaker } from "./capacity/breaker.ts";
 import type { Capacity } from "./capacity/capacity.ts";
 import type { Holds } from "./holds.ts";
 import { keyOf } from "./kind-map.ts";
@@ -79,19 +81,30 @@ function openedElsewhere(reports: readonly OwnedReport[], kind: RequestKind | nu
   return { opened, unavailability: opened[0]?.unavailability ?? null };
 }
 
-function all(
-  opened: readonly OpenedCircuit[],
-  breaker: { readonly isOwn: boolean; readonly openedAtMs: number },
-  { owner, dates }: Self,
-): OpenedCircuit[] {
-  const own = { owner, openedAtMs: dates.dateOf(breaker.openedAtMs) };
-  return breaker.isOwn ? [...opened, own] : [...opened];
+/** What the others have found of a circuit. */
+interface Heard<Failure> {
+  readonly reports: readonly OwnedReport[];
+  readonly opened: readonly OpenedCircuit[];
+  /** The latest date at which the target has served this replica or another one. */
+  readonly servedAtMs: number;
+  readonly failure: Failure | null;
 }
 
-const workersOf = (reports: readonly OwnedReport[], { owner }: Self) => [
-  ...reports.map((each) => each.owner),
-  owner,
-];
+function follow<Failure extends Outcome>(
+  breaker: CircuitBreaker<Failure>,
+  { reports, opened, servedAtMs, failure }: Heard<Failure>,
+  { owner, nowMs, dates }: Self,
+): boolean {
+  const own = { owner, openedAtMs: dates.dateOf(breaker.openedAtMs) };
+  const part = partIn({
+    owner,
+    nowMs,
+    workers: [...reports.map((each) => each.owner), owner],
+    opened: breaker.isOwn ? [...opened, own] : opened,
+    servedAtMs,
+  });
+  return takePart(breaker, part, { failure, nowMs: dates.elapsedMs });
+}
 
 /** Follows the circuit of the whole target; returns true when it has changed. */
 export function followTarget(
@@ -103,15 +116,9 @@ export function followTarget(
   breaker.hear(opened.length === 0 ? null : opened.every((each) => each.isInDoubt === true));
   if (opened.length === 0 && !breaker.isOpenForOthers) return false;
   const goodAtMs = reports.map(({ report }) => report.goodAtMs ?? Number.NEGATIVE_INFINITY);
-  const part = partIn({
-    owner: self.owner,
-    nowMs: self.nowMs,
-    workers: workersOf(reports, self),
-    opened: all(opened, breaker, self),
-    servedAtMs: Math.max(self.dates.dateOf(breaker.goodAtMs), ...goodAtMs),
-  });
-  const failure = unavailability === null ? null : failureAs(unavailability);
-  return takePart(breaker, part, { failure, nowMs: self.dates.elapsedMs });
+  const servedAtMs = Math.max(self.dates.dateOf(breaker.goodAtMs), ...goodAtMs);
+  const failure = unavailability && failureAs(unavailability);
+  return follow(breaker, { reports, opened, servedAtMs, failure }, self);
 }
 
 /** Follows the circuits of kinds of requests; returns true when one of them has changed. */
@@ -138,7 +145,7 @@ function followKind(
   { kind, reports, self }: { kind: RequestKind; reports: readonly OwnedReport[]; self: Self },
 ): boolean {
   const { opened, unavailability } = openedElsewhere(reports, kind);
-  const failure = unavailability === null ? null : refusedAs(unavailability);
+  const failure = unavailability && refusedAs(unavailability);
   const isAboutCredit = unavailability?.reason === "out_of_quota";
   const served = reports.map(({ report }) =>
     isAboutCredit
@@ -149,13 +156,5 @@ function followKind(
     self.dates.dateOf(holds.servedAtMs(kind, isAboutCredit)),
     ...served.map((atMs) => atMs ?? Number.NEGATIVE_INFINITY),
   );
-  const breaker = holds.breakerOf(kind);
-  const part = partIn({
-    owner: self.owner,
-    nowMs: self.nowMs,
-    workers: workersOf(reports, self),
-    servedAtMs,
-    opened: all(opened, breaker, self),
-  });
-  return takePart(breaker, part, { failure, nowMs: self.dates.elapsedMs });
+  return follow(holds.breakerOf(kind), { reports, opened, servedAtMs, failure }, self);
 }
