@@ -103,9 +103,9 @@ interface RunParts {
 
 /** Resolves to the number of lines without a record, and the models without an upstream. */
 async function sendLines(chunkRun: ChunkRun, parts: RunParts, deps: ChunkRunnerDeps) {
-  const { chunk, inputBlobKey: key } = chunkRun.claimed;
-  const { blobs } = deps;
   const { claimed, run } = chunkRun;
+  const { chunk, inputBlobKey: key } = claimed;
+  const { blobs } = deps;
   const meter = meterFor({ claimed, run, flush: () => parts.journal.flush() }, deps);
   // A quota may come while the chunk runs. The chunk is claimed anew then, with a meter.
   const endForMeter = () => {
