@@ -178,7 +178,7 @@ interface ServiceError extends Error {
 const PASSING_STATUSES = [408, 409, 425, 429];
 const THROTTLING_STATUSES = [429, 503];
 const THROTTLING_NAMES = ["SlowDown", "Throttling", "ThrottlingException"];
-const PASSING_NAMES = ["RequestTimeout", ...THROTTLING_NAMES];
+const PASSING_NAMES = ["RequestTimeout", "TinyPieces", ...THROTTLING_NAMES];
 
 export const statusOf = (error: unknown) => (error as ServiceError).$metadata?.httpStatusCode;
 

@@ -7,6 +7,7 @@
 import type { Readable } from "node:stream";
 import { GetObjectCommand, HeadObjectCommand, type S3Client } from "@aws-sdk/client-s3";
 import type { Clock } from "../clock.ts";
+import { TinyPieces } from "../resources/tiny-pieces.ts";
 import { BlobNotFound, BlobsUnavailable, BlobTooShort, type ByteRange } from "./blobs.ts";
 import { blobError, isMissing, isOutOfRange, unavailable } from "./s3-client.ts";
 import { ReadingRate } from "./s3-rate.ts";
@@ -48,8 +49,8 @@ export async function* readObject(object: S3Object, range: ByteRange): AsyncGene
     } catch (error) {
       // A stream of Node throws at its source when its reader leaves early. The rest is not wanted then.
       if (isWithReader) throw error;
-      if (error instanceof BlobsUnavailable || ++breakCount === MAX_BREAKS)
-        throw unavailable(error);
+      const isFinal = error instanceof BlobsUnavailable || error instanceof TinyPieces;
+      if (isFinal || ++breakCount === MAX_BREAKS) throw unavailable(error);
     }
     if (at >= found.end) return;
   }

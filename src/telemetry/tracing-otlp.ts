@@ -27,6 +27,7 @@ import {
 import { truncate } from "../batch/truncate.ts";
 import { type Clock, within } from "../clock.ts";
 import type { Redactor } from "../redactor.ts";
+import { boundPieces } from "../resources/tiny-pieces.ts";
 import { version } from "../version.ts";
 import type { Log } from "./log.ts";
 import type { Attributes, Ending, Span, SpanName, SpanStart, Tracing } from "./tracing.ts";
@@ -53,6 +54,7 @@ export interface OtlpOptions {
 
 export function openOtlpTracing(options: OtlpOptions): Tracing {
   const { endpoint, protocol, clock, log, redactor } = options;
+  boundPieces();
   const Exporter = protocol === "http/json" ? JsonExporter : ProtobufExporter;
   const exporter = new Exporter({ url: endpoint, timeoutMillis: EXPORT_TIMEOUT_MS });
   const processor = new BatchSpanProcessor({

@@ -68,6 +68,10 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     may: ["printable.ts", "store/failures.ts", "system-code.ts", "telemetry/repeats.ts"],
     mayKnow: ["clock.ts"],
   },
+  "telemetry/tracing-otlp.ts": {
+    may: ["batch/truncate.ts", "clock.ts", "resources/tiny-pieces.ts", "version.ts"],
+    mayKnow: ["redactor.ts", "telemetry/log.ts", "telemetry/tracing.ts"],
+  },
   "telemetry/metrics.ts": {
     may: ["version.ts"],
     mayKnow: ["batch/", "contract/", STORE, ...UPSTREAM],
@@ -99,7 +103,14 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["clock.ts"],
   },
   "blobs/": { may: ["resources/semaphore.ts"] },
-  "blobs/s3": { may: ["clock.ts", "resources/name-lookup.ts", "resources/semaphore.ts"] },
+  "blobs/s3": {
+    may: [
+      "clock.ts",
+      "resources/name-lookup.ts",
+      "resources/semaphore.ts",
+      "resources/tiny-pieces.ts",
+    ],
+  },
   "blobs/blob-intents.ts": { may: ["clock.ts", "telemetry/log.ts"], mayKnow: [STORE] },
   ...Object.fromEntries(
     UPSTREAM.map((port) => [
@@ -178,6 +189,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
       "blobs/s3-reading.ts",
       "clock.ts",
       "config/storage.ts",
+      "resources/tiny-pieces.ts",
     ],
     mayKnow: ["batch/", "config/locations.ts"],
   },

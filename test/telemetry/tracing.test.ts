@@ -1,3 +1,4 @@
+import { createServer } from "node:net";
 import { expect, test } from "vitest";
 import { Interactive } from "../../src/api/interactive.ts";
 import { systemClock } from "../../src/clock.ts";
@@ -8,6 +9,7 @@ import { type Ending, NO_TRACING, traceparentFrom } from "../../src/telemetry/tr
 import { LoggingExporter } from "../../src/telemetry/tracing-otlp.ts";
 import { createBatch } from "../support/batches.ts";
 import { derive } from "../support/derived.ts";
+import { listening } from "../support/listening.ts";
 import {
   type OtlpReceiver,
   type ReceivedSpan,
@@ -251,6 +253,26 @@ test("a receiver that refuses disturbs nothing, and the log says so once and bri
   expect(told).toMatchObject([{ reason: "Bad Request", code: 400 }]);
   expect(JSON.stringify(told)).toMatch(/"said":"<p>no/);
   expect(JSON.stringify(told).length).toBeLessThan(1_000);
+});
+
+test("an answer that comes byte by byte is given up, as it would take gigabytes", async () => {
+  await using upstream = await startUpstream();
+  const chunks = "1\r\nx\r\n".repeat(100_000);
+  const server = createServer((socket) => {
+    socket.on("error", () => {});
+    socket.once("data", () =>
+      socket.write(`HTTP/1.1 400 Bad Request\r\ntransfer-encoding: chunked\r\n\r\n${chunks}`),
+    );
+  });
+  const endpoint = `http://127.0.0.1:${await listening(server)}/v1/traces`;
+  await using service = await startTestService({
+    upstreamUrl: upstream.url,
+    config: { tracing: { endpoint } },
+  });
+  await service.run(chatLines(1));
+  await service.events.reached("traces.not_sent");
+  const told = service.events.all.filter(({ event }) => event === "traces.not_sent");
+  expect(told).toMatchObject([{ reason: expect.stringContaining("pieces that are too small") }]);
 });
 
 test("a receiver that is not there holds nothing up for long", async () => {
