@@ -206,7 +206,7 @@ export const UpstreamEntry = z
     }),
     ca_file: z.string().min(1).optional().meta({
       description:
-        "PEM file with authorities that are trusted besides the well-known ones. It is read again when the server cannot be reached.",
+        "PEM file with authorities that are trusted besides the well-known ones. It is read again when the server cannot be reached, and when the configuration is loaded again (SIGHUP).",
       left_out: "none",
       example: "/etc/ssl/company.pem",
     }),

@@ -67,7 +67,10 @@ export class Connection {
     void former.drain().then(() => this.#draining.delete(former));
   }
 
-  /** Connects anew if the file with the authorities has others by now. Call this when the endpoint cannot be reached. */
+  /**
+   * Connects anew if the file with the authorities has others by now. Call this when the endpoint cannot be reached, and at a
+   * reload.
+   */
   renewTrust(config: UpstreamConfig): void {
     const authorities = authoritiesOf(config);
     if (authorities !== null && authorities !== this.#client.authorities) this.reconfigure(config);

@@ -180,8 +180,12 @@ export class Target {
     this.releaseHolds();
   }
 
-  /** Tries again at once what the target refused or put off: the operator may have mended the cause on either side. */
+  /**
+   * Tries again at once what the target refused or put off: the operator may have mended the cause on either side. An authority
+   * that its file does not have any more is trusted no longer.
+   */
   releaseHolds(): void {
+    this.#connection.renewTrust(this.#config);
     this.capacity.endPause();
     this.holds.release();
     this.#log.forget();

@@ -11,6 +11,13 @@ import { temporaryFolder } from "../support/store-builders.ts";
 
 const ANSWER = JSON.stringify({ object: "chat.completion", choices: [] });
 
+const serverOf = async (authority: Awaited<ReturnType<typeof privateAuthority>>) =>
+  createServer(await authority.issue({ ip: "127.0.0.1" }), (request, response) => {
+    request.resume().once("end", () => {
+      response.writeHead(200, { "content-type": "application/json" }).end(ANSWER);
+    });
+  });
+
 test.each(["directly", "through a proxy"])(
   "a server whose certificate is of another authority is reached again %s once `ca_file` has that, without a restart",
   async (way) => {
@@ -18,11 +25,7 @@ test.each(["directly", "through a proxy"])(
     using folder = temporaryFolder("batchd-authorities-");
     const caFile = join(folder.path, "ca.pem");
     writeFileSync(caFile, former.cert);
-    const server = createServer(await former.issue({ ip: "127.0.0.1" }), (request, response) => {
-      request.resume().once("end", () => {
-        response.writeHead(200, { "content-type": "application/json" }).end(ANSWER);
-      });
-    });
+    const server = await serverOf(former);
     const base_url = `https://127.0.0.1:${await listening(server)}/v1`;
     const proxy = way === "directly" ? {} : { proxy: (await TestProxy.start()).url };
     const upstream = { name: "tls", base_url, models: ["*"], ca_file: caFile, ...proxy };
@@ -40,3 +43,26 @@ test.each(["directly", "through a proxy"])(
     expect(request_counts).toEqual({ total: 3, completed: 3, failed: 0 });
   },
 );
+
+test("an authority that `ca_file` has lost is not trusted after a reload", async () => {
+  const [former, next] = [await privateAuthority(), await privateAuthority()];
+  using folder = temporaryFolder("batchd-authorities-");
+  const caFile = join(folder.path, "ca.pem");
+  writeFileSync(caFile, former.cert);
+  const server = await serverOf(former);
+  const base_url = `https://127.0.0.1:${await listening(server)}/v1`;
+  const config = { upstreams: [{ name: "tls", base_url, models: ["*"], ca_file: caFile }] };
+  await using service = await startTestService({ config });
+  expect((await service.run(chatLines(3))).status).toBe("completed");
+
+  writeFileSync(caFile, next.cert);
+  service.reconfigure(config);
+  const batch = await service.submit(chatLines(3));
+  const ended = service.ended(batch.id);
+  const untrusted = service.events.reached("upstream.unreachable", { target: "tls" });
+  expect(await Promise.race([untrusted, ended])).toBeUndefined();
+  server.setSecureContext(await next.issue({ ip: "127.0.0.1" }));
+  server.closeAllConnections();
+
+  expect((await ended).status).toBe("completed");
+});
