@@ -11,6 +11,7 @@ import { allowsModel, type RulesOf } from "../batch/project.ts";
 import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
+import { MAX_MODEL_BYTES } from "../contract/create-batch.ts";
 import { jsonBodyError, PublicError } from "../errors.ts";
 import { read } from "../resources/time-slice.ts";
 import { type Ending, endedByError, type Origin, type Tracing } from "../telemetry/tracing.ts";
@@ -78,7 +79,9 @@ export class Interactive {
     if (!allowsModel(rulesOf(request.project), model)) {
       throw modelNotAllowed(request.project, model);
     }
-    const route = upstreams.findRoute(model);
+    // Replicas report the models that a target refuses to each other, again and again.
+    const isName = Buffer.byteLength(model) <= MAX_MODEL_BYTES;
+    const route = isName ? upstreams.findRoute(model) : null;
     if (route === null) {
       throw modelNotFound(model);
     }

@@ -199,6 +199,16 @@ describe("the model", () => {
     await answer;
   });
 
+  test("has at most as many bytes as in a batch", async () => {
+    const exchange = upstream.next();
+    const tooLong = client.ask({ ...CHAT, model: "m".repeat(1_025) });
+    const first = [tooLong.then(({ status }) => status), exchange.then(() => "sent")];
+    expect(await Promise.race(first)).toBe(404);
+    const answer = client.ask({ ...CHAT, model: "m".repeat(1_024) });
+    answerChat(await exchange);
+    expect((await answer).status).toBe(200);
+  });
+
   test("must be named, and known", async () => {
     await using own = await serviceFor(upstream.url, { models: ["m"] });
     const none = await client.ask({ messages: [] }, own);
