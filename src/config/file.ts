@@ -59,7 +59,10 @@ function readBytes(path: string): Buffer {
 
 function parse(path: string, text: string, problems: string[]): unknown {
   const document = parseDocument(text, { logLevel: "error" });
-  const faults = document.errors.map(({ message }) => `${path}: ${yamlFault(message)}`);
+  // YAML may say two things of one place. The first is the one to mend.
+  const faults = document.errors
+    .filter(({ pos }, at, all) => pos[0] !== all[at - 1]?.pos[0])
+    .map(({ message }) => `${path}: ${yamlFault(message)}`);
   problems.push(...faults.slice(0, MAX_FAULTS));
   if (faults.length > 0) return {};
   try {

@@ -30,13 +30,25 @@ export function yamlFault(message: string): string {
   const head = (message.split("\n")[0] ?? "").replace(/:$/, "");
   if (head.startsWith("Source contains multiple documents"))
     return "the file has a line --- with more settings behind it: it may have one document only";
-  if (STAR.test(head)) return `${head} (a text that begins with * needs quotes, as in "*")`;
-  if (!isAtVariable(message)) return head;
-  return `${head} (within { } and [ ] a variable needs quotes, as in "\${NAME}")`;
+  const hint = isAtVariable(message)
+    ? `within { } and [ ] a variable needs quotes, as in "\${NAME}"`
+    : HINTS.find(([pattern]) => pattern.test(head))?.[1];
+  return hint === undefined ? head : `${head} (${hint})`;
 }
 
-/** Matches what YAML says of a star without quotes, such as `models: [*]`. */
-const STAR = /^(?:Alias cannot|Unresolved alias)/;
+/** What to do about faults that YAML names in words of its own. */
+const HINTS: readonly (readonly [RegExp, string])[] = [
+  // A star without quotes, such as `models: [*]`.
+  [/^(?:Alias cannot|Unresolved alias)/, 'a text that begins with * needs quotes, as in "*"'],
+  [
+    /^Nested mappings/,
+    'is the next line indented more than this one? A text with ": " in it needs quotes',
+  ],
+  [
+    /^(?:Sequence item without|All \w+ items must)/,
+    "is this line indented as the ones that it belongs to?",
+  ],
+];
 
 /** Whether the fault is the brace of a variable without quotes. The last two lines are the one of the file, and a pointer below it. */
 function isAtVariable(message: string): boolean {
@@ -125,8 +137,14 @@ function typeProblem(
   const listed = keys.slice(0, LISTED_KEYS).join(", ") + (keys.length > LISTED_KEYS ? ", …" : "");
   const isNumber = typeof input === "number" && (expected === "int" || expected === "number");
   const got = isNumber ? String(input) : kindOfInput(input);
-  return `expected ${kind}${keys.length > 0 ? ` (${listed})` : ""}, got ${got}`;
+  if (keys.length === 0) return `expected ${kind}, got ${got}`;
+  const isJoined = typeof input === "string" && JOINED_KEY.test(input);
+  const hint = isJoined ? " (a colon needs a space behind it)" : "";
+  return `expected ${kind} (${listed}), got ${got}${hint}`;
 }
+
+/** Matches a key and its value as YAML takes them for one text, such as `port:8080`. */
+const JOINED_KEY = /^\w+:[^/\s]/;
 
 function kindOfInput(input: unknown): string {
   if (input === null) return "nothing";

@@ -154,6 +154,35 @@ test.each([
   ]);
 });
 
+const INDENTED_MORE = "is the next line indented more than this one?";
+const UNLIKE_OTHERS = "is this line indented as the ones that it belongs to?";
+
+test.each([
+  ["server:\n host: a\n  port: 1", 2, INDENTED_MORE],
+  ["upstreams:\n  - name: a\n      models: [m]", 2, INDENTED_MORE],
+  [
+    "auth:\n  keys:\n    - { name: ci }\n    - name: b: c",
+    4,
+    'A text with ": " in it needs quotes',
+  ],
+  ["server:\n  host: a\n port: 1", 3, UNLIKE_OTHERS],
+  ["upstreams:\n  - name: a\n   models: [m]", 3, UNLIKE_OTHERS],
+  ["server:\n  port:1", null, "(a colon needs a space behind it)"],
+])(
+  "a line that is not indented or divided as YAML needs it has one problem, with a mend: %j",
+  (yaml, line, mend) => {
+    const problems = problemsOf(yaml);
+    expect(problems).toEqual([expect.stringContaining(mend)]);
+    if (line !== null) expect(problems[0]).toContain(`at line ${line},`);
+  },
+);
+
+test("a list in the place of a mapping has one problem, whatever the names in it", () => {
+  expect(problemsOf("server:\n  - { toString: port }")).toEqual([
+    expect.stringContaining("got a list"),
+  ]);
+});
+
 const NEEDS_QUOTES = `a variable needs quotes, as in "\${NAME}")`;
 
 test.each([`auth: { keys: [{ name: ci, key: ${A} }] }`, `server: { allowed_hosts: [${A}] }`])(
