@@ -24,6 +24,7 @@ import {
   httpUrl,
   int,
   leaseSeconds,
+  listenHost,
   name,
   openHttpUrl,
   secret,
@@ -96,9 +97,7 @@ const WebhookEntry = z.strictObject({
 });
 
 const SERVER = z.strictObject({
-  host: z
-    .string()
-    .min(1)
+  host: listenHost
     .default("127.0.0.1")
     .describe(
       "Address to listen on. `0.0.0.0` takes IPv4 from other machines, `::` takes IPv6 and IPv4; then set `auth.keys` as well.",

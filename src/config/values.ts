@@ -127,3 +127,12 @@ const isHost = (text: string) =>
 export const host = z
   .string()
   .refine(isHost, "expected a host name or an address, without scheme, port and path");
+
+/** A host name or an address to listen on, as the system takes it. */
+export const listenHost = z
+  .string()
+  .min(1)
+  .refine(
+    (text) => isIP(text) !== 0 || !/[:/[\]\s]/.test(text),
+    "expected a host name or an address, without scheme, brackets and port",
+  );

@@ -48,3 +48,19 @@ describe("sizes and durations", () => {
     ]);
   });
 });
+
+test.each(["http://0.0.0.0", "0.0.0.0:8080", "[::1]", "not a host"])(
+  "%s is refused as an address to listen on, before anything listens",
+  (host) => {
+    expect(problemsOf(`server: { host: "${host}" }`)).toEqual([
+      "server.host: expected a host name or an address, without scheme, brackets and port",
+    ]);
+  },
+);
+
+test.each(["0.0.0.0", "::", "fe80::1%eth0", "localhost", "my_host.internal"])(
+  "%s is an address to listen on",
+  (host) => {
+    expect(load(`server: { host: "${host}" }`).server.host).toBe(host);
+  },
+);
