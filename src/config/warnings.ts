@@ -39,6 +39,7 @@ export function configWarnings(config: Config, { role, isOpen }: Server): string
     ...config.upstreams.flatMap(baseUrlWarnings),
     ...modelWarnings(config),
     ...quotaWarnings(config),
+    ...tracingWarnings(config),
   ];
 }
 
@@ -75,4 +76,12 @@ function quotaWarnings({ projects, prices }: Config): string[] {
     ({ name }) =>
       `cost_per_month of the project ${name} limits nothing, as no prices are configured (prices)`,
   );
+}
+
+/** Warns about the address of a receiver alone. It is as other programs take it, which append the path themselves. */
+function tracingWarnings({ tracing }: Config): string[] {
+  if (tracing === undefined || new URL(tracing.endpoint).pathname !== "/") return [];
+  return [
+    "tracing.endpoint has no path, and most receivers take traces at /v1/traces: is it missing?",
+  ];
 }

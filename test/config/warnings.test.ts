@@ -38,6 +38,15 @@ test("a quota of cost is warned of while there are no prices that it is counted 
   expect(warningsOf({ projects, prices })).toEqual([]);
 });
 
+test.each([
+  ["http://localhost:4318", 1],
+  ["http://localhost:4318/", 1],
+  ["http://localhost:4318/v1/traces", 0],
+  ["https://traces.example/api/otlp?token=a", 0],
+])("a receiver of traces is warned of where its address has no path: %s", (endpoint, count) => {
+  expect(warningsOf({ tracing: { endpoint } })).toHaveLength(count);
+});
+
 test("an audit log in a folder that is not there is warned of: none of its lines could be written", async () => {
   const values = (file: string) => ({ data_dir: "/nonexistent/batchd/data", audit: { file } });
   const warningsFor = async (file: string) =>
