@@ -265,6 +265,22 @@ export function isUnusable(cause: unknown): boolean {
   return UNUSABLE_NAMES.includes(cause.name) || UNUSABLE_WORDS.test(cause.message);
 }
 
+interface Answered extends Error {
+  readonly Code?: unknown;
+  readonly $response?: { readonly headers?: Readonly<Record<string, string | undefined>> };
+}
+
+/**
+ * Recognizes what another server says in the place of the bucket, such as a proxy whose server is away. A bucket says in XML what
+ * is wrong. The answer to a HEAD has no text, so a 404 to one may be of either.
+ */
+export function isPage(cause: unknown): boolean {
+  if (!(cause instanceof Error)) return false;
+  const { Code, $response } = cause as Answered;
+  const type = $response?.headers?.["content-type"];
+  return Code === undefined && type !== undefined && !/xml/i.test(type);
+}
+
 /** What the SDK says in words for programmers. What it says of one place, as of a session that has expired, names the cause. */
 const LACKING = new Map([
   ["Could not load credentials from any providers", "are no credentials"],
@@ -274,6 +290,14 @@ const LACKING = new Map([
 function textOf(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause);
   const { name, message, code } = cause as ServiceError;
+  if (message.includes("wrong version number"))
+    return "the endpoint answers without TLS: is it http?";
+  if (isPage(cause)) {
+    const status = statusOf(cause) ?? 0;
+    // A proxy says so of a bucket that is away for a while.
+    const question = status >= 500 ? "" : ": is its endpoint right?";
+    return `another server answers ${status} in the place of the bucket${question}`;
+  }
   const lacking = LACKING.get(message);
   if (lacking !== undefined)
     return `there ${lacking} for the bucket, neither in the configuration nor in the usual places of AWS`;

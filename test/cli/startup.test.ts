@@ -2,6 +2,7 @@
 import { once } from "node:events";
 import { existsSync } from "node:fs";
 import { mkdir, symlink, writeFile } from "node:fs/promises";
+import { createServer as createHttpServer } from "node:http";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -244,6 +245,33 @@ test.each([
     `cannot use s3://b/batchd/: S3: ${words}, neither in the configuration nor in the usual places of AWS\n`,
   );
 });
+
+test.each([
+  ["http", 404, "another server answers 404 in the place of the bucket: is its endpoint right?"],
+  ["http", 503, "another server answers 503 in the place of the bucket"],
+  ["https", 404, "the endpoint answers without TLS: is it http?"],
+])(
+  "an endpoint of the bucket that is another server is refused in plain words: %s, %i",
+  async (scheme, status, words) => {
+    const other = createHttpServer((_, response) => {
+      response
+        .writeHead(status, { "content-type": "application/json" })
+        .end('{"error":"no such page"}');
+    });
+    const endpoint = `${scheme}://127.0.0.1:${await listening(other)}`;
+    const keys = { access_key_id: "id", secret_access_key: "secret", force_path_style: true };
+    const storage = { type: "s3", bucket: "b", region: "us-east-1", endpoint, ...keys };
+    const config = await file(`${scheme}-${status}.yaml`, JSON.stringify({ storage }));
+    const data = await folder(`${scheme}-${status}`);
+    const { code, stderr } = await runCommand(
+      ["serve", "--port", "0", "--config", config, "--data-dir", data],
+      {},
+    );
+    expect(code).toBe(1);
+    expect(stderr).toContain(`batchd: cannot use s3://b/batchd/: S3: ${words}\n`);
+    expect(stderr).not.toContain("SDK");
+  },
+);
 
 test("a bucket whose session at AWS is over is refused with what renews the session", async () => {
   const config = await file("session.yaml", "storage: { type: s3, bucket: b, region: r }");

@@ -5,6 +5,7 @@
 import {
   isMissing,
   isNoSuchUpload,
+  isPage,
   isUnusable,
   statusOf,
   unavailable,
@@ -52,22 +53,6 @@ function failureOf(cause: Error, status: number | undefined): LocationFailure {
   if (PASSING_NAMES.includes(cause.name)) return "unavailable";
   if (status === 401 || status === 403) return "forbidden";
   return unavailable(cause).isRefusal && !isPage(cause) ? "refused" : "unavailable";
-}
-
-interface Answered extends Error {
-  readonly Code?: unknown;
-  readonly $response?: { readonly headers?: Readonly<Record<string, string | undefined>> };
-}
-
-/**
- * Recognizes what another server says in the place of the bucket, such as a proxy whose server is away. A bucket says in XML what
- * is wrong. The answer to a HEAD has no text, so a 404 to one may be of either.
- */
-export function isPage(cause: unknown): boolean {
-  if (!(cause instanceof Error)) return false;
-  const { Code, $response } = cause as Answered;
-  const type = $response?.headers?.["content-type"];
-  return Code === undefined && type !== undefined && !/xml/i.test(type);
 }
 
 /**

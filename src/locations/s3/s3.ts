@@ -18,6 +18,7 @@ import {
 import {
   encryptionOf,
   isMissing,
+  isPage,
   openS3Client,
   type S3ClientOptions,
   type S3Encryption,
@@ -42,7 +43,7 @@ import { isContentOf, untilAborted } from "../parcel-bytes.ts";
 import { watched } from "../watched-file.ts";
 import { boundAnswers } from "./bounded-answers.ts";
 import { parseSaved, S3Progress } from "./progress.ts";
-import { isPage, s3Error, writeError } from "./s3-error.ts";
+import { s3Error, writeError } from "./s3-error.ts";
 import { inTime, S3Sender } from "./sender.ts";
 import { abortUnsaved, abortUpload, isSmall, putInParts, putWhole, type Target } from "./upload.ts";
 
