@@ -50,6 +50,7 @@ const SLOW = [
   "test/engine/fleet.test.ts",
   "test/engine/housekeeping.test.ts",
   "test/engine/isolation.test.ts",
+  "test/engine/journal-health.test.ts",
   "test/engine/journal.test.ts",
   "test/engine/lease.test.ts",
   "test/engine/line-page.test.ts",

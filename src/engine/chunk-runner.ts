@@ -14,7 +14,7 @@
  *   that model from then on.
  * - Kept until its lease runs out: no known target serves the model of some lines any more. A chunk that was released would
  *   come back in a tight loop.
- * - Discarded: the lease was lost. The run must then write nothing.
+ * - Discarded: the lease was lost, or is left to run out because only other processes can write. The run must then write nothing.
  */
 import { noAnswerLine } from "../batch/outcome.ts";
 import type { Blobs } from "../blobs/blobs.ts";
@@ -29,6 +29,7 @@ import { doubted } from "./doubted-blobs.ts";
 import { GIVEN_UP, MAX_FAILURES, unreadableLine } from "./failure.ts";
 import type { Fleet } from "./fleet.ts";
 import { Journal, type JournalLimits } from "./journal.ts";
+import type { JournalHealth } from "./journal-health.ts";
 import type { Pricing } from "./pricing.ts";
 import { readSegment } from "./segment.ts";
 import { type ChunkRun, Sending } from "./sending.ts";
@@ -42,8 +43,7 @@ export interface ChunkRunnerDeps extends MeterDeps {
   readonly journalLimits: JournalLimits;
   readonly pricing: Pricing;
   readonly memory: MemoryBudget;
-  /** The journals that cannot be written at the moment. */
-  readonly failingJournals: Set<Journal>;
+  readonly health: JournalHealth;
   readonly commonFailures: CommonFailures;
   readonly fleet: Pick<Fleet, "storeClock">;
 }

@@ -19,7 +19,8 @@ import type { Fleet } from "./fleet.ts";
 import { FleetView } from "./fleet-view.ts";
 import { type Housekeeping, startHousekeeping } from "./housekeeping.ts";
 import { claimToValidate, type IntakeDeps } from "./intake.ts";
-import type { Journal, JournalLimits } from "./journal.ts";
+import type { JournalLimits } from "./journal.ts";
+import { JournalHealth } from "./journal-health.ts";
 import { Leases } from "./lease.ts";
 import { readLinePage } from "./line-page.ts";
 import { Loops } from "./loops.ts";
@@ -53,6 +54,9 @@ export interface EngineOptions
   readonly pollEveryMs: number;
 }
 
+/** A journal that this process alone cannot write is tried for so many times the length of a lease. */
+const PATIENCE_IN_TTL = 2;
+
 /** The loops that move batches. */
 type Step = "derive" | "intake" | "chunks" | "finalize" | "progress";
 
@@ -63,7 +67,7 @@ export class Engine {
   readonly #forecaster: Forecaster;
   /** What this process knows of the fleet. */
   readonly view: FleetView;
-  readonly #failingJournals = new Set<Journal>();
+  readonly #health: JournalHealth;
   readonly #storageWaits: StorageWaits;
   readonly #loops: Loops<Step | Housekeeping>;
   /** Leases and intents are renewed until nothing needs them, however long the grace period is. */
@@ -79,9 +83,11 @@ export class Engine {
     const stalls = new Stalls(options);
     this.#storageWaits = new StorageWaits(() => options.fleet.nowMs);
     this.#leases = new Leases({ store, clock, metrics, stopGraceMs, leaseTtlMs, owner });
+    const patienceMs = PATIENCE_IN_TTL * leaseTtlMs;
+    this.#health = new JournalHealth({ ...options, patienceMs });
     const runnerDeps = {
       ...options,
-      failingJournals: this.#failingJournals,
+      health: this.#health,
       commonFailures,
       stalls,
       leases: this.#leases,
@@ -92,7 +98,7 @@ export class Engine {
     this.#scheduler = new Scheduler({
       ...onStoreTime,
       projectWeightOf,
-      failingJournals: this.#failingJournals,
+      health: this.#health,
       isMemoryFull: () => options.memory.isFull("lines"),
       claim: () => this.#leases.claim(),
       startChunk: (start) => startChunk(start, runnerDeps),
@@ -110,7 +116,7 @@ export class Engine {
       storageWaits: this.#storageWaits,
       stalls,
       measure: () => this.#scheduler.measure(),
-      canKeepAnswers: () => this.canKeepAnswers,
+      health: this.#health,
     });
     this.#forecaster = new Forecaster({
       ...options,
@@ -245,7 +251,7 @@ export class Engine {
 
   /** Whether answers can be kept. Lines must not be sent while they cannot. */
   get canKeepAnswers(): boolean {
-    return this.#failingJournals.size === 0;
+    return this.#health.isGood;
   }
 
   /** Reports that the routes may have changed: lines that have not gone out yet follow the new ones. */

@@ -13,6 +13,7 @@ import type { FleetRoute } from "./dispatch/fleet-routes.ts";
 import type { Scheduler } from "./dispatch/scheduler.ts";
 import { isUnanswered, UNWRITABLE } from "./dispatch/waiting.ts";
 import type { Fleet } from "./fleet.ts";
+import type { JournalHealth } from "./journal-health.ts";
 import type { CommonSettings, ReplicaReport } from "./replica-report.ts";
 import type { Stalls } from "./stalls.ts";
 import { type StorageWaits, storageWait } from "./storage-waits.ts";
@@ -30,8 +31,7 @@ interface FleetViewDeps {
   readonly measure: () => ReturnType<Scheduler["measure"]>;
   /** Returns what the other replicas are told of the configuration in force. */
   readonly settings: () => CommonSettings;
-  /** Whether answers can be kept. */
-  readonly canKeepAnswers: () => boolean;
+  readonly health: Pick<JournalHealth, "isGood" | "writableAtMs">;
 }
 
 const NOTHING_EXPECTED = { etaAtMs: null, isAtRisk: false, queuePosition: null, waiting: null };
@@ -47,11 +47,12 @@ export class FleetView {
 
   /** Describes this process for the other replicas. */
   report(): ReplicaReport {
-    const { isWorker, upstreams, fleet, measure, canKeepAnswers } = this.#deps;
+    const { isWorker, upstreams, fleet, measure, health } = this.#deps;
     const { commonFailures, storageWaits, stalls, settings } = this.#deps;
     return {
       isWorker,
-      canWrite: canKeepAnswers(),
+      canWrite: health.isGood,
+      ...(health.writableAtMs !== undefined && { writableAtMs: health.writableAtMs }),
       targets: upstreams.report(fleet.nowMs),
       routes: [...measure()].map(([key, { throughput, isBusy }]) => ({
         key,
@@ -74,7 +75,7 @@ export class FleetView {
 
   /** Finds the routes of a model at all replicas that run batches. */
   routes(): (model: string) => readonly FleetRoute[] {
-    const { isWorker, upstreams, fleet, clock, measure, canKeepAnswers } = this.#deps;
+    const { isWorker, upstreams, fleet, clock, measure, health } = this.#deps;
     const measured = measure();
     const own = (model: string): FleetRoute[] => {
       const route = isWorker ? upstreams.findRoute(model) : null;
@@ -87,7 +88,7 @@ export class FleetView {
           opensInMs,
           throughput,
           isBusy,
-          canWrite: canKeepAnswers(),
+          canWrite: health.isGood,
           unavailabilityFor: (kind) => route.unavailabilityFor(kind),
           endOfWork: (startAtMs, workMs) => route.endOfWork(startAtMs, workMs),
         },
@@ -156,8 +157,8 @@ export class FleetView {
 
   /** Returns since when no replica can keep answers; null while one can. */
   #noteUnwritable(): number | null {
-    const { isWorker, fleet, canKeepAnswers } = this.#deps;
-    const own = isWorker ? [{ canWrite: canKeepAnswers() }] : [];
+    const { isWorker, fleet, health } = this.#deps;
+    const own = isWorker ? [{ canWrite: health.isGood }] : [];
     const workers = [...own, ...fleet.workers];
     const isUnwritable = workers.length > 0 && !workers.some(({ canWrite }) => canWrite);
     this.#unwritableSinceMs = isUnwritable ? (this.#unwritableSinceMs ?? fleet.nowMs) : null;

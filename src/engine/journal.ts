@@ -3,8 +3,9 @@
  *
  * A line is safe only once it is here: its record is in a segment, a blob that is written first, and one commit under the
  * lease then adds the row of the segment and its counts to the batch (ADR 2). A write that fails is repeated until
- * the lease is lost, the store refuses it for good, or the run is aborted. The records that wait are bounded in bytes. Nothing
- * may be written once the lease is known to be lost, and no line counts as answered before its commit.
+ * the lease is lost, the store refuses it for good, the run is aborted, or only others can write (`journal-health.ts`). The
+ * records that wait are bounded in bytes. Nothing may be written once the lease is known to be lost, and no line counts as
+ * answered before its commit.
  */
 import type { Blobs, WriteHints } from "../blobs/blobs.ts";
 import { type Cancel, type Clock, sleep } from "../clock.ts";
@@ -15,6 +16,7 @@ import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { LineLabels, Metrics } from "../telemetry/metrics.ts";
 import { isRefusal } from "./failure.ts";
+import type { JournalHealth } from "./journal-health.ts";
 import { type JournalRecord, PendingRecords } from "./pending-records.ts";
 import type { Pricing } from "./pricing.ts";
 import { crc32Of } from "./segment.ts";
@@ -56,8 +58,7 @@ export interface JournalOptions {
   readonly pricing: Pricing;
   /** The callback for a write that finds that another worker has the lease. It is called once. */
   readonly onLeaseLost: () => void;
-  /** The journals that cannot be written at the moment: while there is one, no chunk is started. */
-  readonly failingJournals: Set<Journal>;
+  readonly health: JournalHealth;
   /** The callback for a write that has succeeded, or has failed and is repeated. */
   readonly onWrite: (succeeded: boolean) => void;
   /** The signal that ends a failing flush. Its lines will be sent again. */
@@ -114,7 +115,9 @@ export class Journal {
       const written = await this.#writeBlob();
       if (written === null) return;
       const { entry } = written;
-      const isRecorded = await this.#persist(() => store.recordSegmentIfLeased(lease, entry));
+      const isRecorded = await this.#persist("row", () =>
+        store.recordSegmentIfLeased(lease, entry),
+      );
       this.#flushTookMs = this.#options.clock.elapsedMs() - this.#flushBeganAtMs;
       if (isRecorded) this.#recordFlushed(written);
     });
@@ -127,7 +130,7 @@ export class Journal {
       const { store, lease, metrics } = this.#options;
       const written = await this.#writeBlob();
       const entry = written?.entry ?? null;
-      const isClosed = await this.#persist(() => store.closeChunkIfLeased(lease, entry));
+      const isClosed = await this.#persist("row", () => store.closeChunkIfLeased(lease, entry));
       if (isClosed) metrics.leaseChanged("chunk", "closed");
       if (isClosed && written !== null) this.#recordFlushed(written);
     });
@@ -191,7 +194,7 @@ export class Journal {
     const paid = { project: labels.project, atMs: clock.nowMs() };
     const modelUsage = pricing.count(pending.consumption, paid);
     const blobKey = segmentKey(lease, this.#segmentCount++);
-    const isStored = await this.#persist(async () => {
+    const isStored = await this.#persist("blob", async () => {
       await blobs.putBytes(blobKey, parts);
       return true;
     });
@@ -202,14 +205,18 @@ export class Journal {
     return { entry: { blobKey, bytes, crc32, ...results }, onDurable };
   }
 
-  /** Repeats the write until it works, the lease is lost, the store refuses it, or the run is over. */
-  async #persist(write: () => Promise<boolean>): Promise<boolean> {
+  /**
+   * Repeats the write until it works, the lease is lost, the store refuses it, or the run is over. A chunk whose blobs only others
+   * can write goes to them; a process that cannot write its row has lost its lease.
+   */
+  async #persist(what: "blob" | "row", write: () => Promise<boolean>): Promise<boolean> {
     const { clock, log, metrics, lease, limits } = this.#options;
-    const { abort, onLeaseLost, onWrite, failingJournals } = this.#options;
+    const { abort, onLeaseLost, onWrite, health } = this.#options;
     while (!this.#isOver) {
       try {
         const isWritten = await write();
-        failingJournals.delete(this);
+        health.forget(this);
+        if (what === "blob") health.noteWritable();
         onWrite(true);
         if (isWritten) return true;
         this.#isOver = true;
@@ -220,16 +227,26 @@ export class Journal {
           this.#refusal = err as Error;
           break;
         }
-        failingJournals.add(this);
+        health.noteFailure(this);
         onWrite(false);
         metrics.journalWriteFailed();
         log.error({ batch: lease.batchId, chunk: lease.chunkNumber, err }, "journal.write_failed");
         // Records are gone from here on: closing the chunk now would lose their lines.
         if (abort.aborted) this.#isOver = true;
+        else if (what === "blob" && (await health.givesAway(this))) this.#giveAway();
         else await sleep(clock, limits.retryMs, abort);
       }
     }
-    failingJournals.delete(this);
+    health.forget(this);
     return false;
+  }
+
+  /** Leaves the chunk to another process, by a lease that is not renewed any more. */
+  #giveAway(): void {
+    const { lease, log, onLeaseLost } = this.#options;
+    if (this.#isOver) return;
+    this.#isOver = true;
+    log.error({ batch: lease.batchId, chunk: lease.chunkNumber }, "chunk.given_away");
+    onLeaseLost();
   }
 }

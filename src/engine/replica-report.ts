@@ -37,6 +37,8 @@ export interface ReplicaReport {
   readonly isWorker: boolean;
   /** Whether it can keep answers at the moment. */
   readonly canWrite: boolean;
+  /** The last date at which it is known to have been able to write, by the clock of the store. Older versions do not say. */
+  readonly writableAtMs?: number;
   readonly targets: readonly TargetReport[];
   readonly routes: readonly RouteThroughput[];
   /** The failures that the first lines of a batch had in common here, the latest ones. */

@@ -5,6 +5,8 @@ export const LOG_EVENTS = {
       "The audit log cannot be written; its lines wait in memory, and requests go on.",
     "batch.failing_alike": "The first 50 lines of a batch have all failed in the same way.",
     "chunk.failed": "A chunk could not be worked on; it is tried again when its lease has run out.",
+    "chunk.given_away":
+      "The answers of a chunk cannot be written here, while other processes can write. It goes to one of them.",
     "chunk.given_up":
       "The remaining lines of a chunk failed in every try; they get rows in the error file.",
     "batch.given_up":

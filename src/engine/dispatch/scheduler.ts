@@ -20,8 +20,8 @@ import { ThroughputEstimator } from "./throughput-estimator.ts";
 export interface SchedulerDeps extends RunnableListDeps, ChoiceDeps {
   readonly store: Store;
   readonly upstreams: Upstreams;
-  /** The journals that cannot be written at the moment. */
-  readonly failingJournals: ReadonlySet<unknown>;
+  /** Resolves to whether answers can be kept. */
+  readonly health: { look(): Promise<boolean> };
   /** Returns the weight of a project in fair sharing. */
   readonly projectWeightOf: (project: string) => number;
   /** Returns what a claim of this process names. */
@@ -72,7 +72,7 @@ export class Scheduler {
    */
   async startNext(): Promise<boolean | number> {
     // Answers that cannot be kept must not be asked for.
-    if (this.#deps.failingJournals.size > 0) return false;
+    if (!(await this.#deps.health.look())) return false;
     await this.#list.refreshIfDue((listed) => this.#updateQueues(listed));
     const chosen = chooseChunks([...this.#queues.values()], this.#deps);
     if (chosen.size === 0) return this.#list.restMs ?? false;

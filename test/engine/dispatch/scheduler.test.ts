@@ -20,7 +20,7 @@ function idleScheduler(listMs: number) {
   const parts = {
     clock,
     store,
-    failingJournals: new Set(),
+    health: { look: async () => true },
     nudge,
     isMemoryFull: () => false,
     pollEveryMs: 1_000,
