@@ -76,34 +76,27 @@ const TROUBLES = [
   "[[reset x1]]",
   "[[delay 30]]",
 ];
-/** An action comes as often as it stands here. */
-const ACTIONS = [
-  "upload",
-  "upload",
-  "upload",
-  "retry",
-  "retry",
-  "terminate",
-  "kill",
-  "kill",
-  "kill",
-  "pause",
-  "pause",
-  "pause",
-  "resume",
-  "resume",
-  "resume",
-  "resume",
-  "cancel",
-  "cancel",
-  "budget",
-  "budget",
-  "delete",
-  "delete",
-  "deleteInput",
-  "price",
-  "price",
-] as const;
+/** Answers that have a commit of their own each, so that the last answers of a chunk are there before its end. */
+const LARGE_ANSWERS = ["[[big 1200000]]", "[[big 4500000]]"];
+/** How often an action comes among the others. */
+const TIMES = {
+  upload: 3,
+  retry: 2,
+  terminate: 1,
+  kill: 3,
+  pause: 3,
+  resume: 4,
+  cancel: 2,
+  expire: 1,
+  budget: 2,
+  delete: 2,
+  deleteInput: 1,
+  price: 2,
+};
+type Action = keyof typeof TIMES;
+const ACTIONS = Object.entries(TIMES).flatMap(([action, times]) =>
+  Array<Action>(times).fill(action as Action),
+);
 /** The bytes that are left on a disk that is filled. A server keeps the last part of them for its database. */
 const ROOMS = [0, 0, 4_096, 40_000, 400_000];
 const MAX_REFUSALS = 10;
@@ -115,6 +108,8 @@ interface Parts {
   readonly upstream: TestUpstream;
   /** Remembers an ended batch before it is deleted; resolves to false when it must stay. */
   readonly remember: (batch: Known) => Promise<boolean>;
+  /** Ends the window of a batch now; windows do not end when it is left out. */
+  readonly endWindow?: (batch: Pick<Known, "id">) => Promise<void> | void;
   /** The servers that share the work; one when it is left out. */
   readonly serverCount?: number;
   /** What fills the disk of the data again and again; the disk has room when it is left out. */
@@ -296,13 +291,15 @@ export class AnyOrder {
     }
   }
 
-  async #act(action: (typeof ACTIONS)[number]): Promise<void> {
+  async #act(action: Action): Promise<void> {
     if (action === "upload") return this.#upload();
     if (action === "retry") return this.#retry();
     const batch = this.#pick(this.#present.slice(-5));
     this.#done.push(`${action} ${batch.id}`);
     if (action === "kill" || action === "terminate") {
       await this.#replace(action === "kill" ? "SIGKILL" : "SIGTERM");
+    } else if (action === "expire") {
+      await this.#parts.endWindow?.(batch);
     } else if (action === "delete") {
       await this.#delete(batch);
     } else if (action === "deleteInput") {
@@ -360,12 +357,15 @@ export class AnyOrder {
     const batch = this.batches.length;
     const lineCount = 1 + this.#below(this.#pick([10, 100, 700]));
     const questionCount = this.#pick([3, 20, 1_000]);
+    // A small disk has no room for them.
+    const isLarge = lineCount <= 5 && this.#below(2) === 0 && this.#parts.ballast === undefined;
+    const kinds = isLarge ? LARGE_ANSWERS : TROUBLES;
     const texts: string[] = [];
     const lines = new Map<number, Line>();
     while (lines.size < lineCount) {
       while (this.#below(30) === 0) texts.push("");
       const n = this.#below(questionCount);
-      const question = `batch ${batch} question ${n}. ${TROUBLES[n % 17] ?? ""}`;
+      const question = `batch ${batch} question ${n}. ${kinds[n % (isLarge ? 3 : 17)] ?? ""}`;
       const customId = `${batch}-${lines.size}`;
       const body = { user: `${batch}/${n}`, model: n % 5 === 0 ? "b" : "a" };
       texts.push(chatLine(customId, question, body));

@@ -159,6 +159,7 @@ export function answerOfSize(request: ModelRequest, bytes: number): string {
   const of = (padding: string) =>
     JSON.stringify({
       ...head(request, "chatcmpl", "chat.completion"),
+      prompt: request.prompt,
       padding,
       usage: chatUsage(request.prompt),
     });
