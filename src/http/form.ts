@@ -180,8 +180,9 @@ function unexpectedField(
     const known = [content, ...fields].map((each) => `'${each}'`).join(", ");
     return malformed(`A part of the form has no name. (HINT: The names are ${known}.)`);
   }
-  // Clients send an object as JSON, or as a field for each member.
-  const members = fields.filter((each) => each.startsWith(`${name}[`));
+  // Clients send an object as JSON, as `expires_after.anchor` (OpenAI's SDK for Go before 3.13), or as `expires_after[]`.
+  const [object] = name.split(/[.[]/, 1);
+  const members = fields.filter((each) => each.startsWith(`${object}[`));
   const hint =
     members.length === 0 ? "" : ` (HINT: Send a field for each member: ${members.join(", ")}.)`;
   return malformed(

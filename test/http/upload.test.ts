@@ -192,6 +192,12 @@ describe("an upload is refused", () => {
       null,
     ],
     [
+      "with an expiry whose members have dots",
+      [purpose(), { name: "expires_after.anchor", content: "created_at" }, file()],
+      "Additional properties are not allowed ('expires_after.anchor' was unexpected) (HINT: Send a field for each member: expires_after[anchor], expires_after[seconds].)",
+      null,
+    ],
+    [
       "with two files",
       [purpose(), file(), file()],
       "Only one 'file' can be uploaded in a request.",
