@@ -117,7 +117,7 @@ async function runCommand(argv: readonly string[]): Promise<number> {
   addKeyCommands(program, administration);
   addProjectCommands(program, administration);
   program.command("openapi").description("Print the OpenAPI document.").action(printOpenApi);
-  addOperatorManuals(program);
+  addHelp(program);
   const finish = async (code: Promise<number>) => {
     exitCode = await code;
   };
@@ -141,6 +141,24 @@ async function runCommand(argv: readonly string[]): Promise<number> {
     return fail(failure);
   }
   return exitCode;
+}
+
+/** Adds the manuals, and a `help` that says which command it does not know. Commander's own shows the help of everything. */
+function addHelp(program: Command): void {
+  addOperatorManuals(program);
+  program
+    .helpCommand(false)
+    .command("help [command...]")
+    .description("Show the help of a command.")
+    .action((names: readonly string[]) => {
+      let shown = program;
+      for (const name of names) {
+        const command = shown.commands.find((each) => each.name() === name);
+        if (command === undefined) program.error(`error: unknown command '${names.join(" ")}'`);
+        shown = command;
+      }
+      shown.help();
+    });
 }
 
 /** Says how a file is named that an error takes for an option. */

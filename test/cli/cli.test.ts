@@ -213,6 +213,17 @@ test.each([
   expect([...named].map(([, code]) => code)).toEqual(codes);
 });
 
+test("the help of a command of a group is shown, and of an unknown one it is an error", async () => {
+  const known = await runCommand(["help", "keys", "create"]);
+  expect(known).toMatchObject({ code: 0, stderr: "" });
+  expect(known.stdout).toContain("Usage: batchd keys create");
+  for (const names of ["nope", "keys nope"]) {
+    const unknown = await runCommand(["help", ...names.split(" ")]);
+    expect(unknown).toMatchObject({ code: 1, stdout: "" });
+    expect(unknown.stderr).toContain(`error: unknown command '${names}'\n`);
+  }
+});
+
 test("an unknown option is an error, help is not", async () => {
   expect((await runCommand(["serve", "--prt", "1"])).code).toBe(1);
   const help = await runCommand(["--help"]);
