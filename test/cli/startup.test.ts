@@ -273,6 +273,27 @@ test.each([
   },
 );
 
+test.each([
+  ["is something else", "", "HTTP/1.1 400 Bad Request", ": "],
+  [
+    "takes no TLS",
+    "?sslmode=require",
+    "N",
+    ": The server does not support SSL connections, which `database.tls` or `sslmode` in database_url asks for\n",
+  ],
+])("a database that %s is refused with its address", async (kind, query, answer, words) => {
+  const other = createServer((socket) => socket.on("error", () => {}).end(answer));
+  const address = `127.0.0.1:${await listening(other)}`;
+  const url = `postgres://someone:n0t-to-be-seen@${address}/batchd${query}`;
+  const data = await folder(`database-${kind}`);
+  const { code, stderr } = await runCommand(["serve", "--port", "0", "--data-dir", data], {
+    BATCHD_DATABASE_URL: url,
+  });
+  expect(code).toBe(1);
+  expect(stderr).toContain(`batchd: cannot open the database on PostgreSQL at ${address}${words}`);
+  expect(stderr).not.toContain("n0t-to-be-seen");
+});
+
 test("a bucket whose session at AWS is over is refused with what renews the session", async () => {
   const config = await file("session.yaml", "storage: { type: s3, bucket: b, region: r }");
   const profile = await file(

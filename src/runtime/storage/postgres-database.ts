@@ -50,7 +50,7 @@ export function postgresWith(
     isShared: true,
     howToMove: "write the new place into `installation.blob_place`",
     findPlace: () =>
-      refusing(async () => {
+      refusing(options.url, async () => {
         const second = secondDatabase();
         if (second !== null) return second;
         const database = await open();
@@ -62,7 +62,7 @@ export function postgresWith(
         return { ok: true, isNew, isPlaceless: isNew, place: blobPlace };
       }),
     open: (place, findProblem) =>
-      refusing(async () => {
+      refusing(options.url, async () => {
         const database = await open();
         if (!database.ok) return database;
         const unfit = await findProblem(database.copying);
@@ -77,7 +77,7 @@ export function postgresWith(
         const other = `another server has just begun with this database, and its files are in ${blobPlace}`;
         return { ok: false, problem: `${other}, not in ${place}: give both the same storage` };
       }),
-    openAlone: () => refusing(async () => secondDatabase() ?? (await open())),
+    openAlone: () => refusing(options.url, async () => secondDatabase() ?? (await open())),
   };
 }
 
@@ -122,13 +122,21 @@ async function markFolder(dir: string, id: string): Promise<void> {
   }
 }
 
-async function refusing<T>(work: () => Promise<T>): Promise<T | Refusal> {
+async function refusing<T>(url: string, work: () => Promise<T>): Promise<T | Refusal> {
   try {
     return await work();
   } catch (cause) {
     if (cause instanceof NotMarked) return { ok: false, problem: cause.message };
-    return { ok: false, problem: `cannot open the database on PostgreSQL: ${reasonOf(cause)}` };
+    const place = `the database on PostgreSQL${hostOf(url)}`;
+    return { ok: false, problem: `cannot open ${place}: ${reasonOf(cause)}` };
   }
+}
+
+/** Something else may answer at a wrong address, and its answer says nothing of it. */
+function hostOf(url: string): string {
+  const { host, searchParams } = new URL(url);
+  const named = searchParams.get("host") ?? host;
+  return named === "" ? "" : ` at ${named}`;
 }
 
 const INSUFFICIENT_PRIVILEGE = "42501";
@@ -137,11 +145,22 @@ const INSUFFICIENT_PRIVILEGE = "42501";
 const mayMakeTablesIn = (schema: string) =>
   `. The user in database_url has to make tables there: \`grant create, usage on schema ${schema}\` to it`;
 
+/** What the driver and the server say about TLS, each with the keys that change it. */
+const TLS_HINTS: readonly (readonly [says: RegExp, hint: string])[] = [
+  [
+    /^The server does not support SSL connections$/,
+    ", which `database.tls` or `sslmode` in database_url asks for",
+  ],
+  [/pg_hba\.conf .* no encryption$/, ". `database.tls` turns encryption on"],
+  [/self-signed certificate|unable to verify/, ". `database.ca_file` names its authority"],
+];
+
 /** Only the database says which right or table is missing. An error with several addresses that refused has no message. */
 function reasonOf(cause: unknown): string {
   if (cause instanceof StoreUnavailable) return reasonOf(cause.cause);
   const { message, code } = cause as NodeJS.ErrnoException;
   const schema = code === INSUFFICIENT_PRIVILEGE ? / schema (.+)$/.exec(message)?.[1] : undefined;
-  const hint = schema === undefined ? "" : mayMakeTablesIn(schema);
+  const tlsHint = TLS_HINTS.find(([says]) => says.test(message))?.[1] ?? "";
+  const hint = schema === undefined ? tlsHint : mayMakeTablesIn(schema);
   return `${message || code || String(cause)}${hint}`;
 }
