@@ -256,6 +256,17 @@ export const answered = <T>(sent: Promise<T>): Promise<T> =>
     throw unavailable(error);
   });
 
+/**
+ * A list names no object. A server that misses one takes the bucket for it, because the path of the endpoint names the
+ * bucket, too.
+ */
+export const listed = <T>(sent: Promise<T>): Promise<T> =>
+  sent.catch((cause: unknown) => {
+    if (!isGone(cause)) throw unavailable(cause);
+    const text = "S3: the bucket is taken for an object: does its endpoint name the bucket, too?";
+    throw new BlobsUnavailable(text, { cause, isRefusal: true });
+  });
+
 const UNUSABLE_NAMES = ["CredentialsProviderError", "InvalidBucketName", "EndpointError"];
 const UNUSABLE_WORDS = /^(?:Region is missing$|Region not accepted|Path-style addressing)/;
 

@@ -37,6 +37,7 @@ import {
   encryptionOf,
   isGone,
   isStored,
+  listed,
   type OnS3Request,
   openS3Client,
   type S3Options,
@@ -225,7 +226,7 @@ export class S3Blobs implements Blobs {
   /** Returns false if {@link ping} has never been called with this prefix. */
   async wasUsed(): Promise<boolean> {
     const first = { Bucket: this.#bucket, Prefix: this.#prefix + PING_NAME, MaxKeys: 1 };
-    const { Contents = [] } = await answered(this.#client.send(new ListObjectsV2Command(first)));
+    const { Contents = [] } = await listed(this.#client.send(new ListObjectsV2Command(first)));
     return Contents.length > 0;
   }
 
@@ -246,7 +247,7 @@ export class S3Blobs implements Blobs {
     const config = { client: this.#client, stopOnSameToken: true };
     const pages = paginateListObjectsV2(config, query);
     for (;;) {
-      const { done, value } = await answered(pages.next());
+      const { done, value } = await listed(pages.next());
       if (done === true) return;
       yield (value.Contents ?? []).flatMap(({ Key = "", Size = 0 }) => {
         const key = Key.slice(this.#prefix.length);

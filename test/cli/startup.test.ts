@@ -13,6 +13,7 @@ import { runCommand } from "../support/command.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { listening } from "../support/listening.ts";
 import { BatchdProcess, SOURCES } from "../support/process.ts";
+import { hasS3Server, startS3Server } from "../support/s3-server.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 
 const dir = forAllTests(temporaryFolder("batchd-startup-")).path;
@@ -292,6 +293,19 @@ test.each([
   expect(code).toBe(1);
   expect(stderr).toContain(`batchd: cannot open the database on PostgreSQL at ${address}${words}`);
   expect(stderr).not.toContain("n0t-to-be-seen");
+});
+
+test.runIf(hasS3Server())("an endpoint with the name of the bucket in it is named", async () => {
+  await using server = await startS3Server();
+  const { endpoint, bucket } = server.storage();
+  const storage = server.storage({ endpoint: `${endpoint}/${bucket}` });
+  const config = await file("bucket-twice.yaml", JSON.stringify({ storage }));
+  const args = ["serve", "--port", "0", "--config", config, "--data-dir", await folder("twice")];
+  const { code, stderr } = await runCommand(args, {});
+  expect(code).toBe(1);
+  expect(stderr).toContain(
+    "the bucket is taken for an object: does its endpoint name the bucket, too?\n",
+  );
 });
 
 test("a bucket whose session at AWS is over is refused with what renews the session", async () => {
