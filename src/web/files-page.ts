@@ -1,7 +1,7 @@
 /** The list of files: their size, their end and their first lines. */
 import { DOWNLOADABLE_PURPOSES, type FileObject } from "../contract/file.ts";
 import { actionButton } from "./batch-actions.ts";
-import { uploadFields } from "./fields.ts";
+import { uploadField, uploadState } from "./fields.ts";
 import { formatBytes, time } from "./format.ts";
 import { type Html, html, untrusted } from "./html.ts";
 import { pageLinks, pageParams } from "./list-pages.ts";
@@ -37,7 +37,8 @@ const heading = ({ caller }: Asked): Part => ({
   id: "heading",
   html: html`<div id="heading"><div class="head"><h1>Files</h1></div>${
     caller.scopes.includes("write")
-      ? html`<form id="upload" class="card drop" autocomplete="off">${uploadFields()}</form>`
+      ? html`<form id="upload" class="card drop" autocomplete="off">${uploadField()}
+${uploadState}</form>`
       : ""
   }
 <dialog id="preview" aria-labelledby="preview-title" class="broad"><form method="dialog"><h2 id="preview-title"></h2><pre id="preview-text" tabindex="0"></pre><div class="buttons"><button class="plain" autofocus>Close</button></div></form></dialog></div>`,

@@ -5,7 +5,7 @@ import type { FileObject } from "../contract/file.ts";
 import type { ModelObject } from "../contract/model.ts";
 import { DEFAULT_COMPLETION_WINDOW, WINDOW_PATTERN } from "../contract/window.ts";
 import type { Answer } from "./api.ts";
-import { AMOUNT_FIELD, uploadFields } from "./fields.ts";
+import { AMOUNT_FIELD, uploadField, uploadState } from "./fields.ts";
 import { formatBytes } from "./format.ts";
 import { type Html, html, untrusted } from "./html.ts";
 import { type ListOf, type Page, readFor, type View } from "./page.ts";
@@ -29,6 +29,7 @@ export const newBatchPage: Page = {
 <div class="head"><div><p class="crumb"><a href="${asked.root}">Batches</a></p><h1>New batch</h1></div></div>
 ${file === null ? inputCard() : knownInput(file.value)}
 ${optionsCard(names)}
+${uploadState}
 <div class="buttons"><button class="primary" id="create" autocomplete="off" disabled>Create batch</button><span id="fault" class="fault" role="alert"></span></div>
 </form>`;
     return {
@@ -47,7 +48,7 @@ const NOT_ALLOWED = {
 
 const inputCard = (): Html => html`<section class="card drop" aria-labelledby="input-title">
 <h2 id="input-title">Input</h2>
-${uploadFields(".jsonl,.csv,.tsv,.txt,.gz,.zst", "JSONL, also packed, or CSV or TSV with a header row")}
+${uploadField(".jsonl,.csv,.tsv,.txt,.gz,.zst", "JSONL, also packed, or CSV or TSV with a header row")}
 <div id="checked" role="status"></div>
 <div id="template" class="template" hidden>
 <label for="prompt">Prompt for each row, with <code>{{column}}</code> in the place of values</label>

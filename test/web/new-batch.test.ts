@@ -33,6 +33,7 @@ describe.skipIf(!hasChromium())("a new batch", () => {
     await route.fetch();
     await route.abort();
   };
+  const isUpload = (url: URL) => url.pathname.endsWith("/web/v1/files");
   const isCreation = (url: URL) => url.pathname.endsWith("/web/v1/batches");
 
   test("is made once, of one file, although it was refused and its answer was lost", async () => {
@@ -53,6 +54,18 @@ describe.skipIf(!hasChromium())("a new batch", () => {
     expect(await batchCount()).toBe(before + 1);
     const { data } = await visit.service.openai.files.list();
     expect(data.filter(({ filename }) => filename === "once.jsonl")).toHaveLength(1);
+  });
+
+  test("shows beside its button how far its upload is, also below a long form", async () => {
+    const page = await opened("below.csv", "city\nLima\n");
+    await page.getByLabel("Model").fill("m");
+    await page.route(isUpload, (route) => route.abort(), { times: 1 });
+    await create(page);
+    const said = page.getByText("The connection was lost. Trying again …");
+    await said.waitFor();
+    const [text, button] = [await said.boundingBox(), await page.locator("#create").boundingBox()];
+    expect(button!.y - text!.y).toBeLessThan(100);
+    await page.waitForURL(/batches\/batch_/);
   });
 
   test("keeps what is filled in before its scripts are there", async () => {

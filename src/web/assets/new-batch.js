@@ -322,6 +322,8 @@ async function uploadedInput() {
   const isSent = sent?.input === chosen && sent?.lines === lines && isThere;
   if (sent !== null && isSent) return { ok: true, value: { id: sent.id } };
   const uploaded = await uploadIn(form, inputFile(chosen));
+  // The refusal is beside the button.
+  find(".upload-state").hidden = true;
   if (uploaded.ok) sent = { input: chosen, lines, id: uploaded.value.id };
   return uploaded;
 }
