@@ -18,7 +18,8 @@ import {
 } from "@aws-sdk/client-s3";
 import type { Semaphore } from "../resources/semaphore.ts";
 import { type BlobPart, BlobsUnavailable } from "./blobs.ts";
-import { answered, blobError, isNotImplemented, isStored, unavailable } from "./s3-client.ts";
+import { isStored } from "./s3-client.ts";
+import { answered, blobError, isNotImplemented, unavailable } from "./s3-error.ts";
 
 const MIN_PART_BYTES = 5 * 1024 * 1024;
 const MAX_PARTS = 10_000;

@@ -9,7 +9,7 @@ import { GetObjectCommand, HeadObjectCommand, type S3Client } from "@aws-sdk/cli
 import type { Clock } from "../clock.ts";
 import { TinyPieces } from "../resources/tiny-pieces.ts";
 import { BlobNotFound, BlobsUnavailable, BlobTooShort, type ByteRange } from "./blobs.ts";
-import { blobError, isMissing, isOutOfRange, unavailable } from "./s3-client.ts";
+import { blobError, isMissing, isOutOfRange, unavailable } from "./s3-error.ts";
 import { ReadingRate } from "./s3-rate.ts";
 
 /** The most breaks without a byte between them. The SDK repeats a request only until its answer begins. */

@@ -15,7 +15,7 @@ import {
   type S3Client,
 } from "@aws-sdk/client-s3";
 import { BLOB_PREFIXES, type FindGarbage } from "./blobs.ts";
-import { answered, isMissing, isNoSuchUpload, unavailable } from "./s3-client.ts";
+import { answered, isMissing, isNoSuchUpload, unavailable } from "./s3-error.ts";
 
 interface Place {
   readonly client: S3Client;

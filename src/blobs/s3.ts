@@ -33,16 +33,13 @@ import {
 } from "./blobs.ts";
 import { CountedSource } from "./counted-source.ts";
 import {
-  answered,
   encryptionOf,
-  isGone,
   isStored,
-  listed,
   type OnS3Request,
   openS3Client,
   type S3Options,
-  unavailable,
 } from "./s3-client.ts";
+import { answered, isGone, listed, unavailable } from "./s3-error.ts";
 import { joinObjects, planPieces } from "./s3-join.ts";
 import { readObject } from "./s3-reading.ts";
 import { removeUnfinished } from "./s3-unfinished.ts";

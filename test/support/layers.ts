@@ -186,6 +186,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     may: [
       ...LOCATION,
       "blobs/s3-client.ts",
+      "blobs/s3-error.ts",
       "blobs/s3-reading.ts",
       "clock.ts",
       "config/storage.ts",

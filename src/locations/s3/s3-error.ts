@@ -9,7 +9,7 @@ import {
   isUnusable,
   statusOf,
   unavailable,
-} from "../../blobs/s3-client.ts";
+} from "../../blobs/s3-error.ts";
 import { LocationError, type LocationFailure } from "../location.ts";
 
 /** Only reading has a condition: the tag of the object. */

@@ -17,13 +17,11 @@ import {
 } from "@aws-sdk/client-s3";
 import {
   encryptionOf,
-  isMissing,
-  isPage,
   openS3Client,
   type S3ClientOptions,
   type S3Encryption,
-  statusOf,
 } from "../../blobs/s3-client.ts";
+import { isMissing, isPage, statusOf } from "../../blobs/s3-error.ts";
 import { readObject } from "../../blobs/s3-reading.ts";
 import type { Clock } from "../../clock.ts";
 import {

@@ -19,7 +19,7 @@ import {
   PutObjectCommand,
   UploadPartCommand,
 } from "@aws-sdk/client-s3";
-import { isNoSuchUpload } from "../../blobs/s3-client.ts";
+import { isNoSuchUpload } from "../../blobs/s3-error.ts";
 import type { ParcelFile } from "../location.ts";
 import { checkedBytes, piecesOf } from "../parcel-bytes.ts";
 import type { S3Progress, SavedUpload } from "./progress.ts";
