@@ -11,25 +11,30 @@ import { temporaryFolder } from "../support/store-builders.ts";
 
 const ANSWER = JSON.stringify({ object: "chat.completion", choices: [] });
 
-const serverOf = async (authority: Awaited<ReturnType<typeof privateAuthority>>) =>
-  createServer(await authority.issue({ ip: "127.0.0.1" }), (request, response) => {
+/** A server whose certificate is of the one authority in `caFile`, and `next`, another authority. */
+async function trusting() {
+  const [former, next] = [await privateAuthority(), await privateAuthority()];
+  const folder = temporaryFolder("batchd-authorities-");
+  const caFile = join(folder.path, "ca.pem");
+  writeFileSync(caFile, former.cert);
+  const server = createServer(await former.issue({ ip: "127.0.0.1" }), (request, response) => {
     request.resume().once("end", () => {
       response.writeHead(200, { "content-type": "application/json" }).end(ANSWER);
     });
   });
+  const base_url = `https://127.0.0.1:${await listening(server)}/v1`;
+  const upstream = { name: "tls", base_url, models: ["*"], ca_file: caFile };
+  return { folder, caFile, next, server, upstream };
+}
 
 test.each(["directly", "through a proxy"])(
   "a server whose certificate is of another authority is reached again %s once `ca_file` has that, without a restart",
   async (way) => {
-    const [former, next] = [await privateAuthority(), await privateAuthority()];
-    using folder = temporaryFolder("batchd-authorities-");
-    const caFile = join(folder.path, "ca.pem");
-    writeFileSync(caFile, former.cert);
-    const server = await serverOf(former);
-    const base_url = `https://127.0.0.1:${await listening(server)}/v1`;
+    const { folder, caFile, next, server, upstream } = await trusting();
+    using _ = folder;
     const proxy = way === "directly" ? {} : { proxy: (await TestProxy.start()).url };
-    const upstream = { name: "tls", base_url, models: ["*"], ca_file: caFile, ...proxy };
-    await using service = await startTestService({ config: { upstreams: [upstream] } });
+    const config = { upstreams: [{ ...upstream, ...proxy }] };
+    await using service = await startTestService({ config });
     expect((await service.run(chatLines(3))).status).toBe("completed");
 
     server.setSecureContext(await next.issue({ ip: "127.0.0.1" }));
@@ -45,13 +50,9 @@ test.each(["directly", "through a proxy"])(
 );
 
 test("an authority that `ca_file` has lost is not trusted after a reload", async () => {
-  const [former, next] = [await privateAuthority(), await privateAuthority()];
-  using folder = temporaryFolder("batchd-authorities-");
-  const caFile = join(folder.path, "ca.pem");
-  writeFileSync(caFile, former.cert);
-  const server = await serverOf(former);
-  const base_url = `https://127.0.0.1:${await listening(server)}/v1`;
-  const config = { upstreams: [{ name: "tls", base_url, models: ["*"], ca_file: caFile }] };
+  const { folder, caFile, next, server, upstream } = await trusting();
+  using _ = folder;
+  const config = { upstreams: [upstream] };
   await using service = await startTestService({ config });
   expect((await service.run(chatLines(3))).status).toBe("completed");
 
