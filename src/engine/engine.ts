@@ -142,7 +142,7 @@ export class Engine {
     const { fleet } = this.#options;
     const claimSideBySide = (step: Step, claim: SideBySideOptions["claim"]) =>
       this.#loops.runSideBySide(step, pollEveryMs, async (turn) =>
-        fleet.claimsInMs > 0 ? null : claim(turn),
+        fleet.claimsInMs > 0 || this.#health.isResting ? null : claim(turn),
       );
     claimSideBySide("derive", (turn) => claimToDerive(turn, deriving));
     claimSideBySide("intake", async (turn) => {

@@ -4,7 +4,7 @@
  *
  * An outage of the place of the files is waited for, because the answers are paid for. Where others can write all the while, this
  * process alone is cut off from that place. It may be so for days, and it renews its leases, so that its batches
- * would miss their windows. It then gives its chunks to the others, and takes none until it can write again.
+ * would miss their windows. It then gives its chunks to the others, and takes no work until it can write again.
  */
 import type { Blobs } from "../blobs/blobs.ts";
 import type { Clock } from "../clock.ts";
@@ -34,7 +34,6 @@ export class JournalHealth {
   readonly #options: JournalHealthOptions;
   readonly #failing = new Map<object, Failing>();
   #writableAtMs: number | undefined;
-  /** Whether a chunk was given away, and nothing was written since. */
   #isResting = false;
   #looksAtMs = 0;
 
@@ -45,6 +44,11 @@ export class JournalHealth {
   /** Whether answers can be kept. */
   get isGood(): boolean {
     return this.#failing.size === 0 && !this.#isResting;
+  }
+
+  /** Whether a chunk was given away, and nothing was written since. Then others should do all work. */
+  get isResting(): boolean {
+    return this.#isResting;
   }
 
   /**

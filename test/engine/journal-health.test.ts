@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { JournalHealth } from "../../src/engine/journal-health.ts";
 import { FakeClock } from "../support/fake-clock.ts";
-import { expectEveryLineOnce, Fleet, submit } from "../support/fleet.ts";
+import { expectEveryLineOnce, Fleet, type Member, submit } from "../support/fleet.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
 import { startS3Proxy } from "../support/s3-proxy.ts";
@@ -17,7 +17,7 @@ const postgres = forAllTests(
 const s3 = forAllTests(postgres === null ? null : await startS3Server());
 
 describe.skipIf(s3 === null)("on PostgreSQL and a bucket", () => {
-  test("what a worker has that alone is cut off from the bucket goes to another one, and no line is lost or doubled", async () => {
+  test("what a worker has that alone is cut off from the bucket goes to another one, which does all new work, and no line is lost or doubled", async () => {
     const storage = s3!.storage({ prefix: newPrefix(), timeout_seconds: 1 });
     await using fleet = new Fleet({ databaseUrl: await postgres!.createDatabase(), storage });
     const start = async () => {
@@ -40,12 +40,24 @@ describe.skipIf(s3 === null)("on PostgreSQL and a bucket", () => {
     expect((await fetch(`${holder.url}/ready`)).status).toBe(503);
     // The other one has nothing to write, and is asked by no load balancer whether it can.
     await holder.batchd.logged("chunk.given_away");
+    const claimedCount = await batchesClaimedBy(holder);
+    const later = await Promise.all(Array.from({ length: 6 }, () => submit(api, 1)));
+    for (const each of later) await expectEveryLineOnce(api, each, 1);
+    expect(await batchesClaimedBy(holder)).toBe(claimedCount);
+
     holder.proxy.trouble = null;
     await expectEveryLineOnce(api, id, LINES);
-    expect(other!.upstream.total).toBe(LINES);
+    expect(other!.upstream.total).toBe(LINES + later.length);
     for (const { proxy } of workers) await proxy[Symbol.asyncDispose]();
   });
 });
+
+/** Returns how often this worker has claimed a batch to validate or to finalize it. */
+async function batchesClaimedBy({ url }: Member): Promise<number> {
+  const metrics = await (await fetch(`${url}/metrics`)).text();
+  const series = /^batchd_lease_changes_total\{.*kind="batch",change="claimed".*\} (\d+)$/m;
+  return Number(series.exec(metrics)?.[1] ?? 0);
+}
 
 /** A worker with a journal that cannot be written, beside another one that writes all the while. */
 function failing() {
