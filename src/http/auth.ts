@@ -41,9 +41,21 @@ export type Callers = Pick<Access, "anyone" | "callerWith" | "isGood">;
 /** The time after which a long answer is looked at again, which leaves a revocation time to be in force within five seconds. */
 const LOOK_EVERY_MS = 500;
 
-/** Sets the caller of a request and its project. Every request passes while no key is required. */
+/** A cache asks again before each use, so that a client that polls sees what is new. */
+const FOR_ITS_CLIENT_ALONE = "private, no-cache";
+
+/**
+ * Sets the caller of a request and its project. Every request passes while no key is required.
+ *
+ * A cache between clients and the server keeps no answer to `Authorization` for others, but it does not know `api-key`. What
+ * the web page asks for has a rule of its own.
+ */
 export function authenticate(callers: Callers): MiddlewareHandler<AppEnv> {
   return async (c, next) => {
+    const isReading = ["GET", "HEAD"].includes(c.req.method);
+    if (isReading && c.env.caller === undefined) {
+      c.env.outgoing.setHeader("cache-control", FOR_ITS_CLIENT_ALONE);
+    }
     const caller = c.env.caller ?? callers.anyone ?? (await callerOf(c, callers));
     c.set("caller", caller);
     c.set("isKeyGood", () => callers.isGood(caller));

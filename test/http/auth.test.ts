@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { Agent, interceptors } from "undici";
 import { describe, expect, test } from "vitest";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { rawRequest, uploadRequest } from "../support/raw-http.ts";
@@ -115,6 +116,23 @@ describe("with keys configured", () => {
     const answer = await rawRequest(api.url, request);
     expect([answer.status, answer.headers["connection"]]).toEqual([401, "close"]);
   });
+
+  test.each(["api-key", "authorization"])(
+    "a cache that clients share keeps no answer to a key in %s for another one",
+    async (header) => {
+      const keepsAll = { type: "shared", cacheByDefault: 60_000 } as const;
+      const cache = new Agent().compose(interceptors.cache(keepsAll));
+      const statusWith = async (key: string) => {
+        const headers = header === "api-key" ? { "api-key": key } : bearer(key);
+        const asked = { origin: api.url, path: "/v1/files", method: "GET", headers } as const;
+        const { statusCode, body } = await cache.request(asked);
+        await body.dump();
+        return statusCode;
+      };
+      expect([await statusWith(KEY_A), await statusWith("none")]).toEqual([200, 401]);
+      await cache.close();
+    },
+  );
 
   test("no key is ever in the log", async () => {
     await call("/v1/files", bearer("sk-secret-wrong-0123456789"));
