@@ -2,7 +2,7 @@
  * Runs one step of a batch, such as its validation or its finalization, under the lease of its claim and in a span.
  *
  * A step that fails counts against the batch, unless the machine was short of something (`failure.ts`). The lease must
- * then run out before the next try, so that a batch cannot fail in a tight loop.
+ * then run out before the next try, so that a batch cannot fail in a tight loop. One that has lost its lease has not failed.
  */
 import type { Batch } from "../batch/batch.ts";
 import type { RulesOf } from "../batch/project.ts";
@@ -57,8 +57,9 @@ export async function runStep<T>(
     storageWaits.noteStep(batch, null);
   } catch (error) {
     storageWaits.noteStep(batch, error);
-    if (!isPassing(error)) await store.countBatchFailureIfLeased(lease);
-    throw error;
+    if (isPassing(error) || (await store.countBatchFailureIfLeased(lease))) throw error;
+    // Without the lease, the sweep may have removed what a deleted batch had.
+    run.loseLease();
   } finally {
     leases.endBatchRun(lease);
   }
