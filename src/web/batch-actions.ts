@@ -79,8 +79,8 @@ function changes(retried: Retried): Action[] {
       label: "Resume",
       method: "POST",
       path: `${path}/resume`,
-      // With the same budget it would pause again at once: the form for another one stands out.
-      tone: paused.reason === "budget" ? "plain" : "primary",
+      // At a limit it would pause again at once. The form for another budget stands out, and a quota has its own day.
+      tone: paused.reason === "requested" || paused.reason === "sample" ? "primary" : "plain",
     });
   } else if (isOpen && batch.finalizing_at == null && batch.cancelling_at == null) {
     actions.push({ id: "act-pause", label: "Pause", method: "POST", path: `${path}/pause` });

@@ -32,3 +32,19 @@ test("its cost and its source are called what they are, and a pause has no end t
   expect(await pageOf(running.id)).toContain("once it goes on");
   upstream.release();
 });
+
+test("to resume stands out where the batch goes on by it, and not at a quota, where it would pause again", async () => {
+  await using upstream = await startUpstream();
+  const projects = [{ name: "default", quotas: { tokens_per_day: 1 } }];
+  const upstreams = [{ name: "u", base_url: upstream.url, models: ["*"] }];
+  await using service = await startTestService({ config: { upstreams, projects } });
+  const { id } = await service.submit(chatLines(1));
+  const resumeButton = async () => {
+    const headers = { accept: "text/html" };
+    const page = await (await fetch(`${service.url}/batches/${id}`, { headers })).text();
+    return /class="(\w+)"[^>]*>Resume</.exec(page)?.[1];
+  };
+  await expect.poll(resumeButton).toBe("plain");
+  await fetch(`${service.url}/v1/batches/${id}/pause`, { method: "POST" });
+  expect(await resumeButton()).toBe("primary");
+});
