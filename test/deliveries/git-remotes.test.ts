@@ -16,6 +16,8 @@ import {
   type ServerResponse,
 } from "node:http";
 import { basename, dirname, join } from "node:path";
+import { Readable } from "node:stream";
+import { buffer } from "node:stream/consumers";
 import { afterEach, expect, test } from "vitest";
 import type { DeliveryObject } from "../../src/contract/delivery.ts";
 import { expectToWait } from "../support/away-place.ts";
@@ -219,6 +221,48 @@ test("a file of a repository that goes away is no file that is too long, however
     503,
     expect.stringContaining("503"),
     3,
+  ]);
+});
+
+test("a repository that holds folders back is not asked for them, as they might have no end", async () => {
+  using repository = new TestRepository();
+  repository.git("config", "uploadpack.allowFilter", "true");
+  repository.commit({ "in/input.jsonl": "{}\n" });
+  const server = serveOverHttp(repository);
+  const [serve] = server.listeners("request") as [RequestListener];
+  let fetchCount = 0;
+  const holdBack = async (asked: IncomingMessage, answer: ServerResponse) => {
+    const text = (await buffer(asked)).toString("latin1");
+    if (text.includes("command=fetch")) fetchCount++;
+    const body = text.replace("0014filter blob:none", "0011filter tree:0");
+    const { headers, url, method } = asked;
+    const changed = Object.assign(Readable.from([Buffer.from(body, "latin1")]), {
+      headers,
+      url,
+      method,
+    });
+    serve(changed as unknown as IncomingMessage, answer);
+  };
+  server.removeAllListeners("request").on("request", (asked, answer) => {
+    void holdBack(asked, answer);
+  });
+  const address = `http://127.0.0.1:${await listening(server)}/${basename(repository.path)}`;
+  const evals = { name: "evals", kind: "git", access: "read", repository: address };
+  await using service = await startTestService({
+    config: { locations: [{ ...evals, username: "batchd", password: PASSWORD }] },
+  });
+  const answer = await fetch(`${service.url}/v1/files`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({
+      purpose: "batch",
+      x_batchd: { input: { location: "evals", path: "in/input.jsonl" } },
+    }),
+  });
+  expect([answer.status, await answer.text(), fetchCount]).toEqual([
+    503,
+    expect.stringContaining("does not send all folders"),
+    1,
   ]);
 });
 

@@ -30,6 +30,9 @@ const isPage = (complaint: string) =>
   /^fatal: repository '.*' not found/m.test(complaint) &&
   !/^remote: (?!.*\b404\b)/m.test(complaint);
 
+/** Git does not have an object of a branch, and may not ask for it. */
+const HELD_BACK = /^fatal: transport '\w+' not allowed/m;
+
 /** The lines that say something, instead of what git was doing. */
 const TELLING = /^(?:remote: |fatal: |error: | ! |!\t)/;
 const PROGRESS = /^remote: [\w ]+: +\d+%/;
@@ -41,6 +44,10 @@ export function gitError(error: unknown, what: string, address: string): unknown
   const failure = isPage(complaint) ? "unavailable" : (known ?? "unavailable");
   if (isSilent) {
     return new LocationError("unavailable", `${what}: git took too long`, { cause: error });
+  }
+  if (HELD_BACK.test(complaint)) {
+    const words = `${what}: the repository does not send all folders of its branches`;
+    return new LocationError("unavailable", words, { cause: error });
   }
   const lines = complaint
     .split(/[\r\n]+/)

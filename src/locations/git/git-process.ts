@@ -28,6 +28,11 @@ export interface GitRun {
   readonly args: readonly string[];
   /** The folder in which git runs, which is also its home. */
   readonly folder: string;
+  /**
+   * Whether git may ask the other side. Without it git would fetch every object that the other side has left out, and nothing
+   * would bound what comes then.
+   */
+  readonly isOnline?: boolean;
   /** Values of the configuration, such as credentials: they are in no argument, so no other user sees them. */
   readonly config?: Readonly<Record<string, string>>;
   /**
@@ -80,12 +85,9 @@ const CONFIG: Readonly<Record<string, string>> = {
   "maintenance.auto": "false",
   // A redirect could lead credentials to another host.
   "http.followRedirects": "false",
-  "protocol.allow": "never",
-  "protocol.file.allow": "always",
-  "protocol.ssh.allow": "always",
-  "protocol.http.allow": "always",
-  "protocol.https.allow": "always",
 };
+
+const PROTOCOLS = "file:ssh:http:https";
 
 export class Git {
   readonly #options: GitOptions;
@@ -137,7 +139,7 @@ export class Git {
     }
   }
 
-  #spawn({ args, folder, config, maxFileBytes }: GitRun) {
+  #spawn({ args, folder, isOnline = false, config, maxFileBytes }: GitRun) {
     const { environment, sshCommand } = this.#options;
     const pairs = Object.entries({ ...CONFIG, ...config });
     const settings = pairs.flatMap(([key, value], i) => [
@@ -159,6 +161,7 @@ export class Git {
         GIT_CONFIG_GLOBAL: "/dev/null",
         GIT_ATTR_NOSYSTEM: "1",
         GIT_TERMINAL_PROMPT: "0",
+        GIT_ALLOW_PROTOCOL: isOnline ? PROTOCOLS : "",
         GIT_LITERAL_PATHSPECS: "1",
         GIT_NO_REPLACE_OBJECTS: "1",
         GIT_SSH_COMMAND: sshCommand,

@@ -163,7 +163,11 @@ export class Repository {
     try {
       // Without its progress a push says nothing while it sends, and a large one would be taken for dead.
       const args = ["push", "--progress", "--no-verify", lease, "origin", `${commit}:${ref}`];
-      await this.#git.run({ ...this.#given(args), silentBytes: this.#addedBytes });
+      await this.#git.run({
+        ...this.#given(args),
+        isOnline: true,
+        silentBytes: this.#addedBytes,
+      });
       return true;
     } catch (error) {
       if (error instanceof GitFailed && hasMoved(error.complaint)) return false;
@@ -175,7 +179,8 @@ export class Repository {
     const wanted = branches.flatMap((branch) => [branch, `${branch}/*`, ...foldersAbove(branch)]);
     const refs = [...new Set(wanted)].map((branch) => `refs/heads/${branch}`);
     // There is no repository yet, whose settings could name the remote.
-    const listed = await this.#run(["ls-remote", "--quiet", "--", address, "HEAD", ...refs]);
+    const args = ["ls-remote", "--quiet", "--", address, "HEAD", ...refs];
+    const listed = await this.#git.run({ ...this.#given(args), isOnline: true });
     const heads = new Map<string, string>();
     const others: string[] = [];
     for (const line of listed.split("\n")) {
@@ -204,12 +209,12 @@ export class Repository {
     });
   }
 
-  /** Git does not always say that a helper has ended at the limit. The file that it leaves does. */
+  /** Asks the other side. Git does not always say that a helper has ended at the limit. The file that it leaves does. */
   async #runWithin(maxFileBytes: number, args: readonly string[]): Promise<string> {
     const packs = join(this.#folder, "objects", "pack");
     const former = new Set(await readdir(packs));
     try {
-      return await this.#git.run({ ...this.#given(args), maxFileBytes });
+      return await this.#git.run({ ...this.#given(args), isOnline: true, maxFileBytes });
     } catch (error) {
       const left = error instanceof GitFailed ? await readdir(packs) : [];
       for (const name of left.filter((each) => !former.has(each))) {
