@@ -4,6 +4,7 @@ import { Agent as TlsAgent } from "node:https";
 import type { LookupFunction } from "node:net";
 import { HeadObjectCommand, S3Client, type S3ClientConfig } from "@aws-sdk/client-s3";
 import { lookupOnce } from "../resources/name-lookup.ts";
+import { machineCredentials } from "./s3-credentials.ts";
 import { isMissing, isNoSuchUpload, outcomeOf, type S3Outcome, statusOf } from "./s3-error.ts";
 
 /** Says where a server is and how to speak with it. */
@@ -93,7 +94,7 @@ export function openS3Client(options: S3ClientOptions, onRequest: OnS3Request): 
       useDualstackEndpoint: false,
       useFipsEndpoint: false,
     }),
-    ...(credentials !== undefined && { credentials: credentialsOf(credentials) }),
+    credentials: credentials === undefined ? machineCredentials() : credentialsOf(credentials),
   };
   const client = new S3Client(config);
   // The step that is added last is the inner one.

@@ -1,10 +1,9 @@
-import { createServer, type IncomingHttpHeaders } from "node:http";
+import { createServer } from "node:http";
 import { createServer as createNetServer } from "node:net";
 import { buffer } from "node:stream/consumers";
 import { HeadObjectCommand, PutObjectCommand } from "@aws-sdk/client-s3";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { systemClock } from "../../src/clock.ts";
-import { parseConfig } from "../../src/config/config.ts";
 import type { ParcelFile } from "../../src/locations/location.ts";
 import { Locations } from "../../src/locations/locations.ts";
 import type { S3LocationOptions } from "../../src/locations/s3/s3.ts";
@@ -50,31 +49,6 @@ describe.runIf(hasS3Server())("a bucket", () => {
 
   describeLocation("s3", opening({}));
   describeLocation("s3 without checksums", opening({ sendsChecksums: false }));
-
-  test("without a key takes the role of the machine", async () => {
-    const role = { AccessKeyId: "role-key", SecretAccessKey: "x", Token: "role-token" };
-    const seen: IncomingHttpHeaders[] = [];
-    const machine = createServer(({ url, headers }, answer) => {
-      if (url !== "/role") seen.push(headers);
-      answer.writeHead(url === "/role" ? 200 : 403, { "content-type": "application/json" });
-      answer.end(JSON.stringify({ ...role, Expiration: "2099-01-01T00:00:00Z" }));
-    });
-    const endpoint = `http://127.0.0.1:${await listening(machine)}`;
-    vi.stubEnv("AWS_CONTAINER_CREDENTIALS_FULL_URI", `${endpoint}/role`);
-    const deps = { clock: systemClock, workFolder: "/nonexistent", environment: {} };
-    const entry = { name: "lake", kind: "s3", bucket: BUCKET, access: "write", endpoint };
-    const parsed = parseConfig({ locations: [{ ...entry, region: "us-east-1" }] });
-    const lake = new Locations(parsed.ok ? parsed.config.locations : [], deps);
-    const delivering = lake.find("default", "lake", "write")?.deliver(aParcel(), aCall());
-    await expect(delivering).rejects.toMatchObject({ failure: "forbidden" });
-    expect(seen[0]).toMatchObject({
-      authorization: expect.stringContaining("Credential=role-key/"),
-      "x-amz-security-token": "role-token",
-    });
-    vi.unstubAllEnvs();
-    machine.close();
-    machine.closeAllConnections();
-  });
 
   describe("a parcel in a bucket", () => {
     test("that is there is found without being sent or read again", async () => {

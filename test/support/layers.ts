@@ -353,6 +353,7 @@ export const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   standardwebhooks: ["webhooks/sender.ts"],
   "ipaddr.js": ["resources/address-guard.ts"],
   "@aws-sdk/client-s3": ["blobs/s3", "locations/s3/"],
+  "@aws-sdk/credential-provider-node": ["blobs/s3"],
   "@aws-sdk/lib-storage": ["blobs/s3"],
   "@aws-sdk/s3-request-presigner": ["blobs/s3"],
   "drizzle-orm": ["store/sql/", "store/sqlite/", "store/postgres/"],
