@@ -5,7 +5,14 @@ import type { LookupFunction } from "node:net";
 import { HeadObjectCommand, S3Client, type S3ClientConfig } from "@aws-sdk/client-s3";
 import { lookupOnce } from "../resources/name-lookup.ts";
 import { machineCredentials } from "./s3-credentials.ts";
-import { isMissing, isNoSuchUpload, outcomeOf, type S3Outcome, statusOf } from "./s3-error.ts";
+import {
+  isMissing,
+  isNoSuchUpload,
+  NotFromBucket,
+  outcomeOf,
+  type S3Outcome,
+  statusOf,
+} from "./s3-error.ts";
 
 /** Says where a server is and how to speak with it. */
 export interface S3ClientOptions {
@@ -136,11 +143,6 @@ const PROOFS: ReadonlyMap<string, (output: Written) => string | undefined> = new
   ["UploadPartCopyCommand", ({ CopyPartResult }) => CopyPartResult?.ETag],
   ["CompleteMultipartUploadCommand", ({ ETag }) => ETag],
 ]);
-
-/** The error for an answer that some other server has given in the place of the bucket. */
-class NotFromBucket extends Error {
-  override readonly name = "NotFromBucket";
-}
 
 /**
  * A proxy may answer 200 with a page of its own while the bucket is away. What a bucket has stored has a tag, so a write

@@ -4,6 +4,11 @@ import { BlobNotFound, BlobsUnavailable } from "./blobs.ts";
 /** What became of a request. A request that the SDK repeats counts each time, as it does for the service. */
 export type S3Outcome = "ok" | "missing" | "throttled" | "refused" | "failed";
 
+/** The error for an answer that some other server has given in the place of the bucket. Its text names no address. */
+export class NotFromBucket extends Error {
+  override readonly name = "NotFromBucket";
+}
+
 interface ServiceError extends Error {
   readonly code?: unknown;
   readonly $metadata?: { readonly httpStatusCode?: number };

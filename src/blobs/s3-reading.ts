@@ -9,7 +9,7 @@ import { GetObjectCommand, HeadObjectCommand, type S3Client } from "@aws-sdk/cli
 import type { Clock } from "../clock.ts";
 import { TinyPieces } from "../resources/tiny-pieces.ts";
 import { BlobNotFound, BlobsUnavailable, BlobTooShort, type ByteRange } from "./blobs.ts";
-import { blobError, isMissing, isOutOfRange, unavailable } from "./s3-error.ts";
+import { blobError, isMissing, isOutOfRange, NotFromBucket, unavailable } from "./s3-error.ts";
 import { ReadingRate } from "./s3-rate.ts";
 
 /** The most breaks without a byte between them. The SDK repeats a request only until its answer begins. */
@@ -105,7 +105,8 @@ async function open(object: S3Object, { start, end }: ByteRange): Promise<Opened
     const total = isWhole ? found.ContentLength : totalBytesIn(found.ContentRange, { start, end });
     if (total === undefined) {
       body.destroy();
-      throw unavailable(new Error(`the server answers with another range of ${key}, or with none`));
+      const words = `the server answers with another range of ${key}, or with none`;
+      throw unavailable(new NotFromBucket(words));
     }
     if (Number.isFinite(end) && total < end) {
       body.destroy();

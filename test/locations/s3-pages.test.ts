@@ -1,5 +1,6 @@
 /** A bucket whose server is away behind a proxy, which answers in its place, or which says what passes with time. */
 import { createServer } from "node:http";
+import { buffer } from "node:stream/consumers";
 import { PutObjectCommand } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { BUCKET, BucketLocations } from "../support/bucket-locations.ts";
@@ -54,6 +55,33 @@ describe.runIf(hasS3Server())("a bucket in trouble", () => {
     proxy.trouble = null;
     await discard();
     expect(bucket.filesBelow(prefix).size).toBe(0);
+  });
+
+  test("is not said to be silent when another server has answered, or has less than it said", async () => {
+    const server = createServer((asked, answer) => {
+      asked.resume();
+      const isShort = asked.url?.includes("short.jsonl");
+      const length = { "content-length": 4, etag: '"tag"' };
+      if (asked.method === "HEAD" && asked.url?.includes("in/"))
+        answer.writeHead(200, length).end();
+      else if (asked.method === "HEAD") answer.writeHead(404).end();
+      else if (isShort) answer.writeHead(206, { "content-range": "bytes 0-1/2" }).end("ab");
+      else answer.writeHead(200).end("abcd");
+    });
+    const location = bucket.openAt("", { endpoint: `http://127.0.0.1:${await listening(server)}` });
+    const read = async (name: string) => {
+      await using file = await location.open(pathOf(`in/${name}`), aCall());
+      return await buffer(file.content);
+    };
+    await expect(read("whole.jsonl")).rejects.toThrow(
+      "file in/whole.jsonl in lake: another server answers in its place: the server answers with another range",
+    );
+    await expect(read("short.jsonl")).rejects.toThrow(
+      "file in/short.jsonl in lake: it ends before the length that the server gave for it",
+    );
+    await expect(location.deliver(aParcel(), aCall())).rejects.toThrow(
+      "another server answers in its place: what was written has no ETag",
+    );
   });
 
   test.each([

@@ -7,6 +7,7 @@ import {
   isNoSuchUpload,
   isPage,
   isUnusable,
+  NotFromBucket,
   statusOf,
   unavailable,
 } from "../../blobs/s3-error.ts";
@@ -87,6 +88,9 @@ function textOf(cause: Error, status: number | undefined): string {
     return `the server answers ${status}: ${words}`;
   }
   if (cause.name === "AddressRefused") return "the server is not known, or not at a public address";
+  if (cause instanceof NotFromBucket)
+    return `another server answers in its place: ${cause.message}`;
+  if (cause.name === "BlobTooShort") return "it ends before the length that the server gave for it";
   const { code } = cause as NodeJS.ErrnoException;
   return `the server does not answer (${typeof code === "string" ? code : cause.name})`;
 }
