@@ -9,26 +9,39 @@
 const MASK = "[redacted]";
 /** Names are compared in small letters, without dashes and underscores. `max_tokens` is none of them. */
 const SECRET =
-  /apikey|accesskey|privatekey|secret|passw|authorization|credential|^auth$|^key$|^(?:\w*(?:access|api|auth|bearer|session|refresh|id|ad|hf))?token$/;
+  /apikey|accesskey|privatekey|subscriptionkey|secret|passw|passphrase|signature|authorization|credential|^(?:auth|key|pwd|sig|jwt)$|^(?:\w*(?:access|api|auth|bearer|session|security|refresh|id|ad|hf|sas))?token$/;
 const ALL_BELOW = /headers$|cookie|credential|authorization|^auth$/;
 /** The user and the password in an address. */
 const USER_INFO = /\/\/[^/?#\s]*@/g;
+/** What an address has behind its path. Servers of the kind MCP take their keys there. */
+const PARAMETER = /([?&#]([^=?&#\s]+)=)[^&#\s]*/g;
+
+const plainOf = (name: string) => name.toLowerCase().replaceAll(/[-_]/g, "");
 
 /** Returns the value of a member without credentials. */
 export function withoutSecrets(name: string, value: unknown): unknown {
-  const plain = name.toLowerCase().replaceAll(/[-_]/g, "");
+  const plain = plainOf(name);
   if (ALL_BELOW.test(plain)) return masked(value);
   if (typeof value !== "string") return mapMembers(value);
-  return SECRET.test(plain) ? MASK : value.replaceAll(USER_INFO, `//${MASK}@`);
+  return SECRET.test(plain) ? MASK : withoutPasswords(value);
 }
 
 function mapMembers(value: unknown): unknown {
-  if (typeof value === "string") return value.replaceAll(USER_INFO, `//${MASK}@`);
+  if (typeof value === "string") return withoutPasswords(value);
   if (Array.isArray(value)) return value.map(mapMembers);
   if (typeof value !== "object" || value === null) return value;
   return Object.fromEntries(
     Object.entries(value).map(([name, each]) => [name, withoutSecrets(name, each)]),
   );
+}
+
+/** Masks the credentials in addresses. */
+function withoutPasswords(text: string): string {
+  return text
+    .replaceAll(USER_INFO, `//${MASK}@`)
+    .replaceAll(PARAMETER, (whole: string, start: string, name: string) =>
+      SECRET.test(plainOf(name)) ? start + MASK : whole,
+    );
 }
 
 /** Returns the value with a mask in the place of every text in it. */

@@ -49,6 +49,10 @@ describe("the parameters of all lines", () => {
         tool("authorization", secret),
         tool("headers", { Authorization: `Bearer ${secret}` }),
         tool("server_url", `https://me:${secret}@mcp.example.com/a@b`),
+        tool(
+          "server_url",
+          `https://mcp.example.com/?a=1&exampleApiKey=${secret}&X-Amz-Security-Token=${secret}#x`,
+        ),
         { type: "function", function: { parameters: { properties: { password: { type: "x" } } } } },
       ],
     };
@@ -62,6 +66,10 @@ describe("the parameters of all lines", () => {
         { type: "mcp", server_label: "a", authorization: "[redacted]" },
         {},
         { server_url: "https://[redacted]@mcp.example.com/a@b" },
+        {
+          server_url:
+            "https://mcp.example.com/?a=1&exampleApiKey=[redacted]&X-Amz-Security-Token=[redacted]#x",
+        },
         { function: { parameters: { properties: { password: { type: "x" } } } } },
       ],
     });
