@@ -9,6 +9,12 @@ export class NotFromBucket extends Error {
   override readonly name = "NotFromBucket";
 }
 
+/** What a server says that heeds the condition of a read, said in the place of one that does not. */
+export class PreconditionFailed extends Error {
+  override readonly name = "PreconditionFailed";
+  readonly $metadata = { httpStatusCode: 412 };
+}
+
 interface ServiceError extends Error {
   readonly code?: unknown;
   readonly $metadata?: { readonly httpStatusCode?: number };

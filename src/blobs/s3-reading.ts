@@ -9,7 +9,14 @@ import { GetObjectCommand, HeadObjectCommand, type S3Client } from "@aws-sdk/cli
 import type { Clock } from "../clock.ts";
 import { TinyPieces } from "../resources/tiny-pieces.ts";
 import { BlobNotFound, BlobsUnavailable, BlobTooShort, type ByteRange } from "./blobs.ts";
-import { blobError, isMissing, isOutOfRange, NotFromBucket, unavailable } from "./s3-error.ts";
+import {
+  blobError,
+  isMissing,
+  isOutOfRange,
+  NotFromBucket,
+  PreconditionFailed,
+  unavailable,
+} from "./s3-error.ts";
 import { ReadingRate } from "./s3-rate.ts";
 
 /** The most breaks without a byte between them. The SDK repeats a request only until its answer begins. */
@@ -102,6 +109,10 @@ async function open(object: S3Object, { start, end }: ByteRange): Promise<Opened
       ...(signal === undefined ? [] : [{ abortSignal: signal }]),
     );
     const body = found.Body as Readable;
+    if (isOther(found.ETag, etag)) {
+      body.destroy();
+      throw new PreconditionFailed(`${key} has another tag`);
+    }
     const total = isWhole ? found.ContentLength : totalBytesIn(found.ContentRange, { start, end });
     if (total === undefined) {
       body.destroy();
@@ -120,6 +131,12 @@ async function open(object: S3Object, { start, end }: ByteRange): Promise<Opened
     return null;
   }
 }
+
+/** Whether a tag is not the wanted one. A proxy may mark it as weak. */
+const isOther = (tag: string | undefined, wanted: string | undefined): boolean =>
+  tag !== undefined && wanted !== undefined && strong(tag) !== strong(wanted);
+
+const strong = (tag: string) => tag.replace(/^W\//, "");
 
 /**
  * Returns 100 for `bytes 0-9/100`, and undefined for a range that begins elsewhere or goes further than the one asked for: a

@@ -84,6 +84,28 @@ describe.runIf(hasS3Server())("a bucket in trouble", () => {
     );
   });
 
+  test("that heeds no condition never gives two contents for one", async () => {
+    let getCount = 0;
+    const server = createServer((asked, answer) => {
+      asked.resume();
+      if (asked.method === "HEAD") {
+        answer.writeHead(200, { "content-length": 4, etag: '"a"' }).end();
+      } else if (++getCount === 1) {
+        const head = { "content-length": 4, "content-range": "bytes 0-3/4", etag: 'W/"a"' };
+        answer.writeHead(206, head).write("aa", () => setImmediate(() => answer.destroy()));
+      } else {
+        answer.writeHead(206, { "content-range": "bytes 2-3/4", etag: '"b"' }).end("bb");
+      }
+    });
+    const location = bucket.openAt("", { endpoint: `http://127.0.0.1:${await listening(server)}` });
+    await using file = await location.open(pathOf("in.jsonl"), aCall());
+    await expect(buffer(file.content)).rejects.toMatchObject({
+      failure: "unavailable",
+      message: expect.stringContaining("changed while it was read"),
+    });
+    expect(getCount).toBe(2);
+  });
+
   test.each([
     [403, "QuotaExceeded"],
     [400, "XMinioAdminBucketQuotaExceeded"],
