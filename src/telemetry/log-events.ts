@@ -13,7 +13,7 @@ export const LOG_EVENTS = {
       "The results of a batch, or its validation, failed in every try; it ends without them.",
     "config.refused": "The configuration was loaded again and has problems; the old one stays.",
     "database.damaged":
-      "The file of the database is damaged. Nothing is written to it any more, and all work waits: stop the server and restore a backup.",
+      "The file of the database is damaged, or was removed or replaced. Nothing is written to it any more, and all work waits: stop the server and restore a backup.",
     "delivery.given_up":
       "Results were not delivered: the place refused them, or did not take them in a day.",
     "delivery.not_recorded":

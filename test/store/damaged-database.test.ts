@@ -1,5 +1,14 @@
 /** A database with a damaged page, as a failing disk leaves it. */
-import { closeSync, openSync, readFileSync, writeSync } from "node:fs";
+import {
+  closeSync,
+  copyFileSync,
+  existsSync,
+  openSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeSync,
+} from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import Database from "better-sqlite3";
@@ -101,6 +110,48 @@ test("after damage no call is believed, so that no file is removed which the bac
   await expect(store.ping()).rejects.toThrow(StoreDamaged);
   await expect(parts[Symbol.asyncIterator]().next()).rejects.toThrow(StoreDamaged);
 });
+
+test("a call that comes after the end finds the database closed, and not damaged, when its file is gone by then", async () => {
+  using folder = temporaryFolder("batchd-closed-");
+  const path = join(folder.path, "batchd.sqlite");
+  const found: StoreDamaged[] = [];
+  const onDamaged = (damage: StoreDamaged) => void found.push(damage);
+  const opened = await openSqliteStore({ path, clock: systemClock, onDamaged });
+  if (!opened.ok) throw new Error(opened.problem);
+  await opened.store.close();
+  rmSync(path);
+  await expect(opened.store.ping()).rejects.toThrow("not open");
+  expect(found).toEqual([]);
+});
+
+test.each([
+  ["removed", (path: string) => rmSync(path)],
+  [
+    "replaced",
+    (path: string) => {
+      copyFileSync(path, `${path}.copy`);
+      renameSync(`${path}.copy`, path);
+    },
+  ],
+])(
+  "a server whose database was %s takes nothing more, which would be gone with it",
+  async (done, take) => {
+    using folder = temporaryFolder("batchd-moved-");
+    await using service = await startTestService({ dataDir: folder.path });
+    const path = join(folder.path, "batchd.sqlite");
+    take(path);
+    const body = new FormData();
+    body.set("purpose", "batch");
+    body.set("file", new Blob(["{}\n"]), "input.jsonl");
+    const refused = await fetch(`${service.url}/v1/files`, { method: "POST", body });
+    expect(refused.status).toBe(503);
+    expect((await fetch(`${service.url}/ready`)).status).toBe(503);
+    await service.events.reached("database.damaged");
+    const said = service.events.all.find(({ event }) => event === "database.damaged");
+    expect(said?.["problem"]).toContain("its file was removed or replaced");
+    expect(existsSync(path)).toBe(done === "replaced");
+  },
+);
 
 test("a start on a damaged database is refused in one line", async () => {
   using folder = temporaryFolder("batchd-damage-");

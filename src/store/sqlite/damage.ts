@@ -4,8 +4,11 @@
  * is written, and every call fails, and says what the operator has to do.
  * A read that the disk has failed says the same, but is no damage. Until another process has looked at the whole file, nothing is
  * written either, and every call fails like one to a database that is away.
+ * A file that was removed or replaced while the server runs counts as damaged, because all that SQLite still writes to the former one
+ * is gone when the process ends.
  * Nothing is lost: answers stay in the journal, and work waits until a server starts on a database that was restored.
  */
+import { statSync } from "node:fs";
 import Database from "better-sqlite3";
 import { StoreDamaged, StoreUnavailable } from "../failures.ts";
 import type { Store } from "../store.ts";
@@ -60,6 +63,7 @@ class Watcher {
   readonly #db: Db;
   readonly #watching: Watching;
   readonly #closing = new AbortController();
+  readonly #file: string;
   #damage: StoreDamaged | null = null;
   /** The error after which the file is looked at. */
   #suspicion: SqliteError | null = null;
@@ -68,11 +72,16 @@ class Watcher {
   constructor(db: Db, watching: Watching) {
     this.#db = db;
     this.#watching = watching;
+    this.#file = fileAt(db.$client.name);
   }
 
   /** Returns the error with which every call fails at the moment, or null. A look that could not be made is made again. */
   findTrouble(): Error | null {
-    if (this.#suspicion === null) return this.#damage;
+    if (this.#damage === null && this.#isMoved()) {
+      this.#db.$client.pragma("query_only = ON");
+      this.#noteDamage(new Error("its file was removed or replaced"));
+    }
+    if (this.#damage !== null || this.#suspicion === null) return this.#damage;
     this.#look ??= this.#lookAtFile(this.#suspicion);
     return new StoreUnavailable(this.#suspicion);
   }
@@ -97,16 +106,33 @@ class Watcher {
   async #lookAtFile(suspicion: SqliteError): Promise<void> {
     const found = await checkIntegrity(this.#db.$client.name, this.#closing.signal);
     this.#look = null;
-    if (found === null) return;
+    if (found === null || this.#damage !== null) return;
     this.#suspicion = null;
     if (found === "damaged") this.#noteDamage(suspicion);
     else this.#db.$client.pragma("query_only = OFF");
   }
 
-  #noteDamage(cause: SqliteError): void {
+  #isMoved(): boolean {
+    // Once the store is closed, its file may go.
+    if (!this.#db.$client.open) return false;
+    try {
+      return fileAt(this.#db.$client.name) !== this.#file;
+    } catch {
+      // A disk that fails says nothing of the file.
+      return false;
+    }
+  }
+
+  #noteDamage(cause: Error): void {
     this.#damage = new StoreDamaged(this.#db.$client.name, cause);
     this.#watching.onDamaged(this.#damage);
   }
+}
+
+/** Names the file at the path, as its device and its inode. It is empty where there is none. */
+function fileAt(path: string): string {
+  const found = statSync(path, { bigint: true, throwIfNoEntry: false });
+  return found === undefined ? "" : `${found.dev}:${found.ino}`;
 }
 
 type Method = (...args: never[]) => unknown;
