@@ -1,8 +1,9 @@
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { forAllTests } from "../support/for-all-tests.ts";
+import { BatchdProcess } from "../support/process.ts";
 import { chatLines, startTestService, type TestService } from "../support/service.ts";
-import { mountSmallDisk } from "../support/small-disk.ts";
+import { Ballast, mountSmallDisk } from "../support/small-disk.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startTestApi, uploadInput } from "../support/test-http.ts";
 
@@ -47,6 +48,24 @@ describe.skipIf(filledDisk === null)("a disk that uploads have filled", () => {
     await using after = await startTestService({ dataDir: filled });
     for (const id of ids.slice(0, 4)) await after.openai.files.delete(id);
     expect(await after.upload(chatLines(1))).toMatch(/^file-/);
+  });
+});
+
+const full = join(folder, "full");
+const fullDisk = forAllTests(mountSmallDisk(full, 4 * MIB));
+
+describe.skipIf(fullDisk === null)("a disk that others have filled", () => {
+  test("refuses a start in words that name it, and takes it once there is room", async () => {
+    await (await startTestService({ dataDir: full })).close();
+    const ballast = new Ballast(full);
+    ballast.fillBut(0);
+    await using refused = new BatchdProcess(["serve", "--port", "0", "--data-dir", full]);
+    expect((await refused.exited()).stderr).toMatch(
+      /^batchd: cannot open the data in .*: the disk is full\n$/,
+    );
+    ballast.remove();
+    await using server = new BatchdProcess(["serve", "--port", "0", "--data-dir", full]);
+    await server.listening();
   });
 });
 

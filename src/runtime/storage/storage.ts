@@ -81,8 +81,14 @@ async function describingDamage<Opened>(
   } catch (cause) {
     const damage = await damageOf(join(dir, SQLITE_FILE), cause);
     if (damage !== null) return { ok: false, problem: damage.message };
-    return { ok: false, problem: `cannot open the data in ${dir}: ${(cause as Error).message}` };
+    return { ok: false, problem: `cannot open the data in ${dir}: ${reasonOf(cause)}` };
   }
+}
+
+/** Where the file that processes share of a database has no room, SQLite speaks of an error of the disk. */
+function reasonOf(cause: unknown): string {
+  const { code, message } = cause as NodeJS.ErrnoException;
+  return code === "SQLITE_IOERR_SHMSIZE" ? "the disk is full" : message;
 }
 
 /** Returns false if everything is elsewhere. Then a server runs without a folder that it can write to. */
