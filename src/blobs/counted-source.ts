@@ -9,13 +9,17 @@ export class CountedSource {
   }
 
   async *pieces(): AsyncGenerator<Uint8Array> {
+    let isWithReader = false;
     try {
       for await (const piece of this.#source) {
         this.bytes += piece.byteLength;
+        isWithReader = true;
         yield piece;
+        isWithReader = false;
       }
     } catch (reason) {
-      this.failure = { reason };
+      // A stream of Node throws at its source when its reader leaves early, as an upload does that the bucket refuses.
+      if (!isWithReader) this.failure = { reason };
       throw reason;
     }
   }

@@ -125,6 +125,19 @@ describe.skipIf(!hasS3Server())("with a bucket", () => {
     },
   );
 
+  test("a bucket that refuses a part of a file is named in the log, and its client is asked to wait", async () => {
+    proxy.trouble = { kind: "denied", method: "PUT", path: /partNumber=1\b/ };
+    const file = new File([jsonl(32 * MIB)], "large.jsonl");
+    const error = await openai()
+      .files.create({ file, purpose: "user_data" })
+      .catch((cause: unknown) => cause as InstanceType<typeof OpenAI.APIError>);
+    proxy.trouble = null;
+    expect(error).toMatchObject({ status: 503 });
+    expect((error as { headers: Headers }).headers.get("retry-after")).toBe("5");
+    const said = service.events.all.findLast(({ err }) => err !== undefined);
+    expect(said?.["err"]).toMatchObject({ message: expect.stringContaining("AccessDenied") });
+  });
+
   test("a bucket that cannot copy gets the bytes, and is not asked again", async () => {
     const content = jsonl(12 * MIB);
     proxy.trouble = { kind: "no_copy" };
