@@ -76,9 +76,16 @@ export interface Refused {
 /** The outcomes that end a line. */
 export type FinalOutcome = Exclude<Outcome, { kind: "interrupted" }>;
 
-/** Whether a gateway may have answered so because the server behind it gave no answer. LiteLLM says 408 then. */
+/**
+ * Whether a gateway may have answered so because the server behind it gave no answer. LiteLLM says 408 then, and Cloudflare
+ * 520 to 527, or 530 where it does not find the server.
+ */
 export const isOfGateway = (status: number): boolean =>
-  status === 408 || status === 502 || status === 504;
+  status === 408 ||
+  status === 502 ||
+  status === 504 ||
+  (status >= 520 && status <= 527) ||
+  status === 530;
 
 export const isSuccess = (outcome: FinalOutcome): boolean =>
   outcome.kind === "answered" && outcome.status >= 200 && outcome.status < 300;

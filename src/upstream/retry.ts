@@ -7,7 +7,7 @@
  * | refused for the operator's key, account or address | the same, and no sooner than the hold allows |
  * | refused with 429, whatever others get | the same: DashScope and others call a rate limit a quota |
  * | the same, although the target has served others since | may be the line's fault: again, a few times |
- * | 408, 502, 504, broken, while the target serves no request | the target's fault for now: again, for a few hours |
+ * | 408, 502, 504, 52x, 530, broken, while the target serves no request | the target's fault for now: again, for a few hours |
  * | the same, although the target has served others since | may be the line's fault: again, a few times |
  * | 409, other 5xx but 501, timed out | may be the line's fault: again, a few times |
  * | any of these, while the circuit of the target is not closed | the target's fault for now: again, for a few hours |

@@ -4,7 +4,7 @@ import { outcomeCounts, upstreamAt, World } from "../support/world.ts";
 
 const HOUR_MS = 3_600_000;
 const MINUTE_MS = 60_000;
-const OUTAGES = ["refuse", "reset", 502, 503] as const;
+const OUTAGES = ["refuse", "reset", 502, 503, 521] as const;
 /** An hour of probes that are half a minute apart, and some. */
 const FEW = 200;
 

@@ -38,7 +38,7 @@ export interface ModelServerOptions extends RateLimits {
 }
 
 /** The look of an outage from outside: a closed port, reset connections, or the status of a proxy. */
-export type Outage = "refuse" | "reset" | 502 | 503;
+export type Outage = "refuse" | "reset" | 502 | 503 | 521;
 
 export type Fate =
   | "under_way"

@@ -46,6 +46,8 @@ describe("a line", () => {
   test.each([
     ["[[status 502]]", 502],
     ["[[status 504]]", 504],
+    ["[[status 522]]", 522],
+    ["[[status 530]]", 530],
     ["[[reset]]", "broken"],
     ["[[status 401]]", "refused"],
   ])("that is told %s ends while the server serves others, and not before", async (prompt, end) => {
