@@ -49,7 +49,7 @@ export interface Answered extends Answer {
   readonly names?: AnswerNames | undefined;
 }
 
-/** A 429, 503 or 529: the upstream would answer, but not now. */
+/** A 429, 498, 503 or 529: the upstream would answer, but not now. */
 export interface Overloaded extends Answer {
   readonly kind: "overloaded";
   /** The pause that the upstream asked for. */

@@ -76,7 +76,7 @@ export const LOG_EVENTS = {
     "target.circuit_opened": "A target gets no requests for a while, because it answered none.",
     "traces.not_sent": "Traces are lost, as their receiver does not take them.",
     "upstream.failed": "A target answered with a 5xx, with nothing of use, or not in time.",
-    "upstream.overloaded": "A target asked to be left alone (429, 503, 529).",
+    "upstream.overloaded": "A target asked to be left alone (429, 498, 503, 529).",
     "upstream.unreachable": "A target could not be connected to.",
     "webhook.attempt_failed": "An event was not taken at the first attempt; it is tried again.",
   },

@@ -117,7 +117,7 @@ describe("a server that serves so many at a time", () => {
 });
 
 describe("a server that refuses what it cannot serve", () => {
-  test.for([429, 503, 529] as const)("is left alone at once (%i)", async (overloadStatus) => {
+  test.for([429, 498, 503, 529] as const)("is left alone at once (%i)", async (overloadStatus) => {
     await using world = new World();
     const server = await world.server({
       capacity: 20,

@@ -22,7 +22,7 @@ export interface ModelServerOptions extends RateLimits {
   readonly capacity?: number;
   /** The longest queue, beyond which requests are refused; unlimited when it is left out. */
   readonly queueLimit?: number;
-  readonly overloadStatus?: 429 | 503 | 529;
+  readonly overloadStatus?: 429 | 498 | 503 | 529;
   /** The pause that a refusal asks for; none when it is left out. */
   readonly overloadPauseMs?: number;
   /** The initial service time of one request. */

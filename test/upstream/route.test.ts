@@ -22,6 +22,7 @@ describe("a line", () => {
     ["[[status 429 x7]]", 200, 8],
     ["[[retry-after-ms 20 status 503 x6]]", 200, 7],
     ["[[status 529 x5]] [[status 400]]", 400, 6],
+    ["[[status 498 x7]]", 200, 8],
     ["[[status 500 x4]]", 200, 5],
     ["[[reset x2]] [[html 200 x2]] [[status 502 x4]]", 200, 9],
     ["[[status 500]]", 500, 5],

@@ -30,7 +30,8 @@ export interface RawAnswer {
   readonly body: Buffer;
 }
 
-const OVERLOADED = new Set([429, 503, 529]);
+/** Groq says 498 when its tier "flex" is full, and Anthropic 529. */
+const OVERLOADED = new Set([429, 498, 503, 529]);
 
 /** Whether a server would answer, but cannot at this moment. */
 export const isOverload = (status: number): boolean => OVERLOADED.has(status);

@@ -115,6 +115,7 @@ describe("an answer", () => {
     [429, "retry-after-ms 50", 50],
     [503, "retry-after 2", 2_000],
     [529, "retry-after 0.5", 500],
+    [498, "retry-after 2", 2_000],
     [429, "retry-after-ms 70 retry-after 9", 70],
     [429, "retry-after soon", null],
     [429, "retry-after 9999999", DAY_MS],

@@ -10,7 +10,7 @@ export interface Sample {
   readonly endedAtMs: number;
   /**
    * - `good`: answered normally.
-   * - `overloaded`: 429, 503 or 529, and not because of a rate limit that is known.
+   * - `overloaded`: 429, 498, 503 or 529, and not because of a rate limit that is known.
    * - `timed_out`: no answer in time.
    * - `unclear`: a broken connection and the like; says nothing about latency, but is no reason to grow.
    */
