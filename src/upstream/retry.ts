@@ -9,7 +9,7 @@
  * | the same, although the target has served others since | may be the line's fault: again, a few times |
  * | 408, 502, 504, 52x, 530, broken, while the target serves no request | the target's fault for now: again, for a few hours |
  * | the same, although the target has served others since | may be the line's fault: again, a few times |
- * | 409, other 5xx but 501, timed out | may be the line's fault: again, a few times |
+ * | 409, 424, other 5xx but 501, timed out | may be the line's fault: again, a few times |
  * | any of these, while the circuit of the target is not closed | the target's fault for now: again, for a few hours |
  * | any other status | final |
  * | interrupted | given back; it costs the line nothing |
@@ -110,9 +110,12 @@ export function forgiven(tally: Tally, nowMs: number): Tally {
   return isPatient ? { ...tally, failures: 0 } : tally;
 }
 
-/** A 501 is a statement about the request, which no repetition changes. OpenAI's clients repeat a 408 and a 409, too. */
+/**
+ * A 501 is a statement about the request, which no repetition changes. OpenAI's clients repeat a 408 and a 409, too. A 424 is
+ * what the servers of Hugging Face say in place of a 500: the router is well, and what runs the model has failed.
+ */
 const isWorthRepeating = (status: number) =>
-  (status >= 500 && status !== 501) || status === 408 || status === 409;
+  (status >= 500 && status !== 501) || [408, 409, 424].includes(status);
 
 /** Draws the wait after `before` earlier ones. */
 const jitter = (before: number, random: number) => random * Math.min(BASE_MS * 2 ** before, CAP_MS);

@@ -41,12 +41,15 @@ describe("after an attempt", () => {
     },
   );
 
-  test.each([408, 409, 500, 502, 504, 520, 599])("status %i is charged to the line", (status) => {
-    expect(decideAfter(answered(status))).toMatchObject({
-      do: "retry",
-      tally: { failures: 1, overloads: 0 },
-    });
-  });
+  test.each([408, 409, 424, 500, 502, 504, 520, 599])(
+    "status %i is charged to the line",
+    (status) => {
+      expect(decideAfter(answered(status))).toMatchObject({
+        do: "retry",
+        tally: { failures: 1, overloads: 0 },
+      });
+    },
+  );
 
   test.each<Outcome>([
     { kind: "timed_out", afterMs: 5 },

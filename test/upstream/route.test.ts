@@ -28,6 +28,7 @@ describe("a line", () => {
     ["[[status 500]]", 500, 5],
     ["[[status 501]]", 501, 1],
     ["[[status 409]]", 409, 5],
+    ["[[status 424 x4]]", 200, 5],
     ["[[status 422]]", 422, 1],
   ])("that is told %s ends with %s after %i attempts", async (prompt, status, attempts) => {
     const upstream = await modelServer();
