@@ -4,6 +4,7 @@
  * | Outcome | Then |
  * |---|---|
  * | overloaded (429, 498, 503, 529), unreachable | more time cures it: again, until the deadline |
+ * | 429 for a line that is larger than the limit of a minute | final |
  * | refused for the operator's key, account or address | the same, and no sooner than the hold allows |
  * | refused with 429, whatever others get | the same: DashScope and others call a rate limit a quota |
  * | the same, although the target has served others since | may be the line's fault: again, a few times |

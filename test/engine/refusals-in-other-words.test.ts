@@ -96,3 +96,31 @@ test.each([
     expect((await service.openai.batches.retrieve(id)).request_counts?.failed).toBe(0);
   },
 );
+
+test("a line larger than the limit of a minute ends with the 429 that says so, and others wait for theirs", async () => {
+  const rateLimited = (message: string) =>
+    refusal(429, { message, type: "tokens", param: null, code: "rate_limit_exceeded" });
+  const tooLarge = rateLimited(
+    "Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Requested 31538. The input or output tokens must be reduced in order to run successfully.",
+  );
+  const noRoom = rateLimited(
+    "Rate limit reached for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Used 29000, Requested 1200. Please try again in 20ms.",
+  );
+  const refused = new Set<string>();
+  await using upstream = await startUpstream({
+    answers: ({ body }) => {
+      if (body.includes("too long")) return tooLarge;
+      if (refused.has(body)) return GOOD;
+      refused.add(body);
+      return noRoom;
+    },
+  });
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+
+  const batch = await service.run(chatLines(3, (n) => (n === 2 ? "too long" : `short ${n}`)));
+
+  expect(batch.request_counts).toEqual({ total: 3, completed: 2, failed: 1 });
+  expect(upstream.seen.filter(({ body }) => body.includes("too long"))).toHaveLength(1);
+  const [row] = await service.rows(batch.error_file_id);
+  expect(row?.response).toMatchObject({ status_code: 429, body: tooLarge.body });
+});

@@ -22,7 +22,7 @@ import type { ErrorEnvelope } from "../../contract/error.ts";
 import type { Redactor } from "../../redactor.ts";
 import { isLong, STEP_BYTES, timeForMore } from "../../resources/time-slice.ts";
 import type { AnswerHeaders } from "../request.ts";
-import { refusalOf } from "./refusal.ts";
+import { isLargerThanLimit, refusalOf } from "./refusal.ts";
 
 export interface RawAnswer {
   readonly status: number;
@@ -68,7 +68,7 @@ export function outcomeOf(
     return { kind: "broken", detail: `status ${status} with ${describe(body)}` };
   }
   const json = facts !== null ? body : errorBody(status, body);
-  return isOverload(status)
+  return isOverload(status) && !isLargerThanLimit({ status, body })
     ? {
         kind: "overloaded",
         status,

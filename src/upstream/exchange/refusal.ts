@@ -116,6 +116,16 @@ export function refusalOf(answer: JudgedAnswer): Refusal | null {
   }
 }
 
+/**
+ * What OpenAI says with 429 to a request that has more tokens than the limit of a whole minute. No wait cures it. One that has
+ * no room at the moment is told *Rate limit reached*.
+ */
+const LARGER_THAN_LIMIT_TEXT = /\brequest too large\b.{0,300}\bmust be reduced\b/is;
+
+/** Whether an overload is about the size of the line, and so is its answer. */
+export const isLargerThanLimit = ({ status, body }: Omit<JudgedAnswer, "contentType">): boolean =>
+  status === 429 && LARGER_THAN_LIMIT_TEXT.test(body.toString("utf8", 0, MAX_JUDGED_BYTES));
+
 /** Whether the body has to be read to judge the answer. */
 export function isWorthJudging({ status, contentType, bodyBytes }: AnswerStart): boolean {
   if (!isSuccess(status)) return status >= 300 && status < 500;
