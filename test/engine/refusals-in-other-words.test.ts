@@ -124,3 +124,37 @@ test("a line larger than the limit of a minute ends with the 429 that says so, a
   const [row] = await service.rows(batch.error_file_id);
   expect(row?.response).toMatchObject({ status_code: 429, body: tooLarge.body });
 });
+
+test("a 200 whose body is an error counts as the status that the error has as its code", async () => {
+  const saysWith200 = (error: object): Given => ({ body: { error, user_id: "user_x" } });
+  const broken = saysWith200({ message: "Provider returned error", code: 502 });
+  const wrong = saysWith200({ message: "Provider returned error", code: 400 });
+  // The server has taken the request, so its address is right.
+  const missing = saysWith200({ message: "Provider returned error", code: 404 });
+  // An answer of `/v1/responses` has such a key, and other servers have codes in words.
+  const whole: Given = { body: { error: null, choices: [] } };
+  const inWords = saysWith200({ message: "Who knows", code: "unknown" });
+  const twice: Given = { body: '{"error":{"code":502},"error":null}' };
+  const asked: Record<string, number> = {};
+  await using upstream = await startUpstream({
+    answers: ({ body }) => {
+      const kind = /broken|wrong|missing|whole|words|twice/.exec(body)?.[0] ?? "";
+      asked[kind] = (asked[kind] ?? 0) + 1;
+      if (kind === "broken") return asked[kind] < 3 ? broken : GOOD;
+      return { wrong, missing, whole, words: inWords, twice }[kind] ?? GOOD;
+    },
+  });
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+
+  const kinds = ["broken", "wrong", "missing", "whole", "words", "twice"];
+  const batch = await service.run(chatLines(6, (n) => kinds[n - 1] ?? ""));
+
+  expect(asked).toEqual({ broken: 3, wrong: 1, missing: 1, whole: 1, words: 1, twice: 1 });
+  expect(batch.request_counts).toEqual({ total: 6, completed: 4, failed: 2 });
+  expect(await service.rows(batch.error_file_id)).toMatchObject([
+    { error: null, response: { status_code: 400, body: wrong.body } },
+    { error: null, response: { status_code: 404, body: missing.body } },
+  ]);
+  const done = (await service.rows(batch.output_file_id)).map(({ response }) => response?.body);
+  expect(done).toMatchObject([GOOD.body, whole.body, inWords.body, { error: null }]);
+});

@@ -126,6 +126,26 @@ const LARGER_THAN_LIMIT_TEXT = /\brequest too large\b.{0,300}\bmust be reduced\b
 export const isLargerThanLimit = ({ status, body }: Omit<JudgedAnswer, "contentType">): boolean =>
   status === 429 && LARGER_THAN_LIMIT_TEXT.test(body.toString("utf8", 0, MAX_JUDGED_BYTES));
 
+const ERROR_MEMBER = Buffer.from('"error"');
+/** The beginning of an answer of OpenRouter that is an error. It may send white space while the model is at work. */
+const ERROR_FIRST = /^\s*\{\s*"error"\s*:\s*\{/;
+
+/**
+ * Returns the status that an answer means, whose body is JSON. OpenRouter sends 200 once a model is at work. If that fails, the
+ * body has nothing but an error, with the status as its `code`.
+ */
+export function meantStatus({ status, body }: Omit<JudgedAnswer, "contentType">): number {
+  if (!isSuccess(status) || body.length > MAX_JUDGED_BYTES) return status;
+  // Nearly every answer ends here, without a copy as text.
+  if (!body.includes(ERROR_MEMBER)) return status;
+  if (!ERROR_FIRST.test(body.toString("latin1"))) return status;
+  // The last of equal keys counts, and that one may have any value.
+  const code = (JSON.parse(body.toString()) as { error: { code?: unknown } | null }).error?.code;
+  return Number.isInteger(code) && Number(code) >= 400 && Number(code) < 600
+    ? Number(code)
+    : status;
+}
+
 /** Whether the body has to be read to judge the answer. */
 export function isWorthJudging({ status, contentType, bodyBytes }: AnswerStart): boolean {
   if (!isSuccess(status)) return status >= 300 && status < 500;
