@@ -23,8 +23,8 @@ const MAX_LISTED = 50;
 const LISTED_FOR_MS = 5 * 60_000;
 const MAX_MESSAGE_CHARACTERS = 200;
 
-/** The count of equal failures; null once a line has ended in another way. */
-type Track = { readonly failure: CommonFailure; lineCount: number } | null;
+/** The failure of the first lines so far; null once a line has ended in another way. */
+type Track = (Omit<CommonFailure, "lineCount"> & { lineCount: number }) | null;
 
 export class CommonFailures {
   readonly #log: Log;
@@ -48,8 +48,7 @@ export class CommonFailures {
 
   find(id: BatchId): CommonFailure | null {
     const track = this.#tracks.get(id) ?? null;
-    if (track === null || track.lineCount < FIRST_LINES) return null;
-    return { ...track.failure, lineCount: track.lineCount };
+    return track === null || track.lineCount < FIRST_LINES ? null : track;
   }
 
   /** Lists the failures that were found, the latest ones if there are many. */
@@ -68,7 +67,7 @@ export class CommonFailures {
 
   #begin({ id, counts }: Pick<Batch, "id" | "counts">, outcome: FinalOutcome): void {
     const isFirst = counts.completed === 0 && counts.failed === 0 && !isSuccess(outcome);
-    this.#tracks.set(id, isFirst ? { failure: commonFailureOf(outcome), lineCount: 1 } : null);
+    this.#tracks.set(id, isFirst ? commonFailureOf(outcome) : null);
     const [oldest] = this.#tracks.keys();
     if (this.#tracks.size > MAX_BATCHES && oldest !== undefined) this.#tracks.delete(oldest);
   }
@@ -78,7 +77,7 @@ export class CommonFailures {
     track: NonNullable<Track>,
     outcome: FinalOutcome,
   ): void {
-    const { statusCode, code } = track.failure;
+    const { statusCode, code } = track;
     const failure = isSuccess(outcome) ? null : commonFailureOf(outcome);
     if (failure === null || failure.statusCode !== statusCode || failure.code !== code) {
       this.#tracks.set(id, null);
