@@ -15,7 +15,7 @@ import type { Log } from "../telemetry/log.ts";
 import {
   type DeliveryRequest,
   type DeliveryRequestDeps,
-  newDeliveries,
+  newDelivery,
 } from "./delivery-requests.ts";
 
 export interface DeliveriesDeps extends DeliveryRequestDeps {
@@ -44,9 +44,7 @@ export class Deliveries {
     const { store, log, nudge, findBatch } = this.#deps;
     const { id: batchId, project, status } = await findBatch(asked);
     if (!isFinal(status) || status === "failed") throw noResults(status);
-    const requests = [request];
-    const [made] = await newDeliveries(project, { requests, param: "" }, this.#deps);
-    if (made === undefined) throw new Error("a request makes a delivery");
+    const made = await newDelivery(project, { request, path: "" }, this.#deps);
     const delivery = pendingDelivery(made, batchId);
     const receipt = receiptFor?.(delivery);
     const insertion = await store.insertDeliveryIfFinal({ project, id: batchId }, made, receipt);

@@ -39,15 +39,15 @@ export interface DeliveryRequestDeps {
   readonly clock: { nowMs(): number };
 }
 
-/** Turns the requests of a client into deliveries. `param` names the list, or is empty for a request that is the body. */
+/** Turns what a new batch asks for into deliveries. */
 export async function newDeliveries(
   project: string,
-  { requests, param }: { readonly requests: readonly DeliveryRequest[]; readonly param: string },
+  requests: readonly DeliveryRequest[],
   deps: DeliveryRequestDeps,
 ): Promise<NewDelivery[]> {
   const made: NewDelivery[] = [];
   for (const [i, request] of requests.entries()) {
-    const path = param === "" ? "" : `${param}.${i}.`;
+    const path = `x_batchd.deliver.${i}.`;
     const delivery = await newDelivery(project, { request, path }, deps);
     if (made.some(({ destination }) => destination === delivery.destination)) {
       throw invalid(
@@ -62,11 +62,11 @@ export async function newDeliveries(
 
 interface Asked {
   readonly request: DeliveryRequest;
-  /** What the names of parameters begin with. */
+  /** What the names of parameters begin with; empty for a request that is the body. */
   readonly path: string;
 }
 
-async function newDelivery(
+export async function newDelivery(
   project: string,
   { request, path }: Asked,
   deps: DeliveryRequestDeps,

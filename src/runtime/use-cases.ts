@@ -60,8 +60,7 @@ function newBatches(parts: Parts, engine: Engine): Batches {
     metrics,
     tracing,
     rulesOf: rulesOfAll(parts),
-    newDeliveries: (project, requests) =>
-      newDeliveries(project, { requests, param: "x_batchd.deliver" }, deliveryDeps(parts)),
+    newDeliveries: (project, requests) => newDeliveries(project, requests, deliveryDeps(parts)),
     prices: () => priceRules(configNow().prices),
     completionWindows: () => configNow().limits.completion_windows,
     nudge: () => engine.nudge(),

@@ -160,8 +160,7 @@ export async function startTestApi(options: TestApiOptions = {}): Promise<TestAp
     metrics,
     tracing: NO_TRACING,
     prices: () => [],
-    newDeliveries: (project, requests) =>
-      newDeliveries(project, { requests, param: "x_batchd.deliver" }, deliveryDeps),
+    newDeliveries: (project, requests) => newDeliveries(project, requests, deliveryDeps),
     completionWindows: () => options.completionWindows ?? ["24h"],
     nudge,
     nudgeStopping: nudge,
