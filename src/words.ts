@@ -30,11 +30,9 @@ export const date = (unixSeconds: number | null | undefined): string =>
     : "-";
 
 export function rate(linesPerSecond: number): string {
-  return linesPerSecond >= 10
-    ? `${count(Math.round(linesPerSecond))}/s`
-    : linesPerSecond >= 0.5
-      ? `${linesPerSecond.toFixed(1)}/s`
-      : `${(linesPerSecond * 60).toFixed(1)}/min`;
+  if (linesPerSecond >= 10) return `${count(Math.round(linesPerSecond))}/s`;
+  if (linesPerSecond >= 0.5) return `${linesPerSecond.toFixed(1)}/s`;
+  return `${(linesPerSecond * 60).toFixed(1)}/min`;
 }
 
 /** Returns a word as a shell takes it: in quotes if it has signs that a shell would obey. */

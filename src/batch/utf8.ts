@@ -28,7 +28,8 @@ function cutLength(text: Buffer): number {
     const byte = text[text.length - length] as number;
     if (byte < 0x80) return 0;
     if (byte < 0xc0) continue;
-    const needed = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : 2;
+    // The first byte of a character has as many leading ones as the character has bytes.
+    const needed = Math.clz32(~byte << 24);
     return needed > length ? length : 0;
   }
   return 0;

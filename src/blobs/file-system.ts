@@ -109,8 +109,8 @@ export async function makeFolder(path: string, which: "all" | "last" = "all"): P
     if (!hasCode(error, ["EEXIST"]) || !isFolder(path)) throw error;
     return undefined;
   });
-  const last = recursive ? (topmost === undefined ? null : dirname(topmost)) : dirname(path);
-  if (last !== null) await syncFoldersAbove(path, last);
+  const highest = recursive ? topmost : path;
+  if (highest !== undefined) await syncFoldersAbove(path, dirname(highest));
 }
 
 const isFolder = (path: string) =>

@@ -81,7 +81,8 @@ export async function runPipeline(
       break;
     }
     if (!flags.json) {
-      const verb = known === null ? "created" : isFinal(batch.status) ? "has ended" : "goes on";
+      const found = isFinal(batch.status) ? "has ended" : "goes on";
+      const verb = known === null ? "created" : found;
       note(`${titleOf(keyed, steps)}: ${printable(batch.id)} ${verb}`);
     }
     chain.push({ keyed, batch });

@@ -66,11 +66,8 @@ class RateMeter {
 function detailsOf(batch: ShownBatch, linesPerSecond: number | null, nowMs: number): string[] {
   const { request_counts: counts, x_batchd: more } = batch;
   const left = (counts?.total ?? 0) - doneOf(batch);
-  const secondsLeft = more?.eta
-    ? more.eta - nowMs / 1000
-    : linesPerSecond === null
-      ? null
-      : left / linesPerSecond;
+  const secondsByRate = linesPerSecond === null ? null : left / linesPerSecond;
+  const secondsLeft = more?.eta ? more.eta - nowMs / 1000 : secondsByRate;
   return [
     linesPerSecond === null ? "" : rate(linesPerSecond),
     left > 0 && secondsLeft !== null && secondsLeft > 0 ? `${duration(secondsLeft)} left` : "",

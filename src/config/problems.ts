@@ -4,15 +4,10 @@ import { z } from "zod";
 
 /** Returns the text of a path, such as `upstreams[0].base_url`. */
 export const pathText = (path: readonly PropertyKey[]): string =>
-  path.reduce<string>(
-    (text, step) =>
-      typeof step === "number"
-        ? `${text}[${step}]`
-        : text === ""
-          ? String(step)
-          : `${text}.${String(step)}`,
-    "",
-  ) || "config";
+  path
+    .map((step) => (typeof step === "number" ? `[${step}]` : `.${String(step)}`))
+    .join("")
+    .replace(/^\./, "") || "config";
 
 /** Names a flag or a variable in the place of the path that its value has here, which its user has not written. */
 export const renamed = (

@@ -89,12 +89,9 @@ function faultOf(
 ): FilledLine {
   const id = quotedId(source.line, source.customId);
   const path = truncate(text);
-  const reason =
-    root === "output" && !source.hasAnswer
-      ? `has no answer, so there is no '${path}'`
-      : isNull
-        ? `has null at '${path}', which is no text`
-        : `has no '${path}'`;
+  const lack = isNull ? `has null at '${path}', which is no text` : `has no '${path}'`;
+  const isUnanswered = root === "output" && !source.hasAnswer;
+  const reason = isUnanswered ? `has no answer, so there is no '${path}'` : lack;
   const message = `The line of ${id} ${reason}.`;
   return { ok: false, fault: { code: "template_value_missing", message, param: PARAM } };
 }

@@ -55,8 +55,8 @@ export const isLibrary = (name: string): boolean => name in OF_PACKAGES;
 interface Asset {
   readonly type: string;
   readonly bytes: Bytes;
+  readonly br: Bytes;
   readonly gzip: Bytes;
-  readonly brotli: Bytes;
 }
 
 /** All connections send the same bytes, as any number of clients may read nothing. */
@@ -93,8 +93,8 @@ function load(): Assets {
 
 const BROTLI = { params: { [constants.BROTLI_PARAM_QUALITY]: 6 } };
 const compressed = (bytes: Bytes) => ({
+  br: brotliCompressSync(bytes, BROTLI),
   gzip: gzipSync(bytes),
-  brotli: brotliCompressSync(bytes, BROTLI),
 });
 
 /** Returns what all files of the page have in common, and a server with other files has not. */
@@ -112,16 +112,12 @@ export function mountAssets(app: Hono<AppEnv>): void {
     const asset = byName.get(name);
     if (asset === undefined) throw new PublicError("not_found", "There is no such asset.");
     const accepted = c.req.header("accept-encoding") ?? "";
-    const [encoding, bytes] = accepted.includes("br")
-      ? ["br", asset.brotli]
-      : accepted.includes("gzip")
-        ? ["gzip", asset.gzip]
-        : [null, asset.bytes];
-    return c.body(bytes, 200, {
+    const encoding = (["br", "gzip"] as const).find((each) => accepted.includes(each));
+    return c.body(asset[encoding ?? "bytes"], 200, {
       "content-type": asset.type,
       // A replica of another version must not fill the cache under an address of this one.
       "cache-control": asked === version ? FOR_EVER : "no-store",
-      ...(encoding !== null && { "content-encoding": encoding }),
+      ...(encoding !== undefined && { "content-encoding": encoding }),
       vary: "accept-encoding",
       "x-content-type-options": "nosniff",
     });

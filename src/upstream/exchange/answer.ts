@@ -64,8 +64,8 @@ export function outcomeOf(
   const isAddressProved = status !== headStatus && refused?.reason === "address";
   if (refused !== null && !isAddressProved) {
     const mayPass = refused.reason === "address" && status >= 400;
-    const passed = mayPass ? (facts === null ? errorBody(status, body) : body) : null;
-    return { kind: "refused", ...refused, status, requestId, body: passed };
+    const passed = facts === null ? errorBody(status, body) : body;
+    return { kind: "refused", ...refused, status, requestId, body: mayPass ? passed : null };
   }
   if (status >= 200 && status < 300 && facts === null) {
     return { kind: "broken", detail: `status ${status} with ${describe(body)}` };

@@ -121,7 +121,8 @@ function draw(place, data) {
   const isBars = kind === "bars";
   const isHistogram = kind === "histogram";
   // A bar reaches beyond its place on both sides.
-  const reach = isBars ? 43_200 : isHistogram ? 0.6 : 0;
+  const inHistogram = isHistogram ? 0.6 : 0;
+  const reach = isBars ? 43_200 : inHistogram;
   const series = data.labels.map((label, at) => seriesOf(label, colour(toneOf(at)), { kind, at }));
   return new uPlot(
     {

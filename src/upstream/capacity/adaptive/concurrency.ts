@@ -383,7 +383,8 @@ export class AdaptiveConcurrency {
   #beginRound(): void {
     const inFlight = this.#inFlight - 1;
     const isHeld = this.#phase === "hold" && this.#roundsHeld > 0;
-    const kind = this.#phase === "start" ? "start" : isHeld ? "held" : "moved";
+    const later = isHeld ? "held" : "moved";
+    const kind = this.#phase === "start" ? "start" : later;
     this.#round = new Round(this.#limit, { inFlight, nowMs: this.#nowMs, kind });
   }
 
