@@ -10,6 +10,8 @@
 import { type LaneSharer, type SlotDemand, wantedSlots } from "../batch/slot-share.ts";
 import type { Cancel, Clock } from "../clock.ts";
 import { loop, Nudge } from "../loop.ts";
+import { ownWork } from "../resources/client-work.ts";
+import { sharedRuns } from "../shared-runs.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { TargetDemand, Upstreams } from "../upstream/upstream.ts";
@@ -47,13 +49,13 @@ export class CapacitySharing {
   readonly #disagreement: Disagreement;
   #looping: Promise<void> = Promise.resolve();
   #cancelRunOut: Cancel = () => {};
-  /** They wait for the end of a renewal that has not begun. */
-  #waiting: (() => void)[] = [];
+  /** Two renewals never overlap. Those that ask for one during another share the next. */
+  readonly #renewShared = sharedRuns(() => ownWork(() => this.#renewUnlessClosed()));
 
   constructor(options: CapacitySharingOptions) {
     this.#options = options;
     this.#disagreement = new Disagreement(options.log);
-    options.fleet.renewsBy(() => this.#renewNow());
+    options.fleet.renewsBy(() => this.#renewQuietly());
   }
 
   /** Resolves when the process has its first part, so that it sends nothing before. */
@@ -61,8 +63,7 @@ export class CapacitySharing {
     const { upstreams, clock, log } = this.#options;
     upstreams.setShares([]);
     upstreams.onCircuitChanged(() => this.nudge());
-    // The loop reports a failure when it happens again.
-    await this.#renew().catch(() => {});
+    await this.#renewQuietly();
     this.#looping = loop({
       name: "shares",
       everyMs: RENEW_EVERY_MS,
@@ -70,7 +71,7 @@ export class CapacitySharing {
       drain: this.#end.signal,
       clock,
       log,
-      runOnce: () => this.#runOnce(),
+      runOnce: () => this.#renewShared(),
     });
   }
 
@@ -83,30 +84,23 @@ export class CapacitySharing {
   async close(): Promise<void> {
     this.#end.abort();
     await this.#looping;
-    for (const resolve of this.#waiting.splice(0)) resolve();
+    // A request may have asked for one that is under way.
+    await this.#renewQuietly();
     this.#cancelRunOut();
     await this.#options.store.releaseReplica(this.#options.owner).catch(() => {});
   }
 
-  /** Has the loop renew, so that two renewals never overlap. Resolves also when it fails. */
-  async #renewNow(): Promise<void> {
-    if (this.#end.signal.aborted) return;
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.#waiting.push(resolve);
-    this.nudge();
-    await promise;
+  /** The loop reports a failure when it happens again. */
+  #renewQuietly(): Promise<void> {
+    return this.#renewShared().catch(() => {});
   }
 
-  async #runOnce(): Promise<void> {
-    const waiting = this.#waiting.splice(0);
-    try {
-      await this.#renew();
-    } catch (error) {
+  async #renewUnlessClosed(): Promise<void> {
+    if (this.#end.signal.aborted) return;
+    await this.#renew().catch((error: unknown) => {
       this.#options.fleet.renewalFailed();
       throw error;
-    } finally {
-      for (const resolve of waiting) resolve();
-    }
+    });
   }
 
   async #renew(): Promise<void> {
