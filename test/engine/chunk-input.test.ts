@@ -73,3 +73,15 @@ test("where the input is gone there are as many lines left, each with a number o
   const left = await findLeftLines(bench.chunk, new Set([2]), source);
   expect(left).toEqual([1, 3, 4].map((number) => ({ number, customId: null })));
 });
+
+test("where damage looks like more lines, there are as many left as the chunk has", async () => {
+  using bench = await inputBench([true, true, true]);
+  const { blobs, chunk } = bench;
+  const end = chunk.extents.at(-1)?.end ?? 0;
+  const bytes = await blobs.readRange(KEY, { start: 0, end });
+  bytes.write("\n", 5);
+  await blobs.delete(KEY);
+  await blobs.putBytes(KEY, [bytes]);
+  const left = await findLeftLines(chunk, new Set(), { blobs, key: KEY, isLastTry: true });
+  expect(left.map(({ number }) => number)).toEqual([1, 2, 3]);
+});

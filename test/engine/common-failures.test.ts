@@ -87,3 +87,13 @@ test("other replicas learn of the latest batches only, and for some minutes", ()
   clock.advance(1);
   expect(failures.list()).toEqual([]);
 });
+
+test("the batches that are remembered are bounded, and the oldest are forgotten first", () => {
+  const failures = new CommonFailures({ log: new Events().log, clock: new FakeClock() });
+  const [oldest, second] = [aBatch(), aBatch()];
+  for (const batch of [oldest, second])
+    for (const each of times(FIRST_LINES, WRONG)) failures.note(batch, each);
+  for (let n = 0; n < 9_999; n++) failures.note(aBatch(), WRONG);
+  expect(failures.find(oldest.id)).toBeNull();
+  expect(failures.find(second.id)).not.toBeNull();
+});

@@ -1,5 +1,7 @@
 /** Workers on one PostgreSQL whose settings differ, as while a change reaches them one after the other. */
 import { expect, test } from "vitest";
+import { type DoubtDeps, isDoubted } from "../../src/engine/doubted-verdicts.ts";
+import { refusalFor } from "../../src/engine/input-reading.ts";
 import { createBatch, submitLines } from "../support/batches.ts";
 import { forAllTests } from "../support/for-all-tests.ts";
 import { sharePostgres } from "../support/postgres.ts";
@@ -62,3 +64,12 @@ test.skipIf(postgres === null)(
     }
   },
 );
+
+test("a batch waits five minutes for another verdict", () => {
+  const verdict = refusalFor("token_limit_exceeded", "The project has too much to do.");
+  const workers = [{ common: { hashes: { projects: "theirs" } } }];
+  const settings = () => ({ hashes: { projects: "ours" } });
+  const deps = { fleet: { nowMs: 300_000, workers }, settings } as unknown as DoubtDeps;
+  expect(isDoubted(verdict, { createdAtMs: 0 }, deps)).toBe(true);
+  expect(isDoubted(verdict, { createdAtMs: -1 }, deps)).toBe(false);
+});

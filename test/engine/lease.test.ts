@@ -239,6 +239,37 @@ test("a lease from before the date was set right is renewed before the next clai
   expect(run.endReason).toBeNull();
 });
 
+test("a claim comes after a late renewal, also where the date was set back meanwhile", async () => {
+  const ownClock = new FakeClock(NOW_MS);
+  await using bench = await leasesBench(ownClock);
+  const { leases, clock, claim } = bench;
+  const run = leases.holdChunk((await claim("a"))!.lease, null);
+  clock.advance(LEASE_OVER_MS);
+  ownClock.advance(LEASE_OVER_MS);
+  ownClock.setBy(-LEASE_OVER_MS);
+  expect(await claim("a")).toBeNull();
+  expect(run.endReason).toBeNull();
+});
+
+test("a renewal that finds a lease lost leaves the run under a later one alone", async () => {
+  await using bench = await leasesBench();
+  const { leases, clock, store, batch } = bench;
+  const claim = () => claimFirst(store, { ...claimBy("us"), batchId: batch.id, model: "a" });
+  leases.holdChunk((await claim())!.lease, null);
+  clock.advance(LEASE_OVER_MS);
+  const { renewLeases } = store;
+  const isHeld = Promise.withResolvers<void>();
+  vi.spyOn(store, "renewLeases").mockImplementationOnce(async (...asked) => {
+    await isHeld.promise;
+    return renewLeases(...asked);
+  });
+  const renewing = leases.renew();
+  const current = leases.holdChunk((await claim())!.lease, null);
+  isHeld.resolve();
+  await renewing;
+  expect([current.endReason, current.stop.aborted]).toEqual([null, false]);
+});
+
 test("a run whose claim was still on its way when the process began to leave ends with the others", async () => {
   await using bench = await leasesBench();
   const { leases, clock, claim } = bench;

@@ -5,8 +5,11 @@ import { FakeClock } from "./fake-clock.ts";
 import { claimFirst, NOW_MS, startBatch, temporaryFolder } from "./store-builders.ts";
 import { unobserved } from "./unobserved.ts";
 
-/** The leases of one process on a store that has a batch with chunks of two routes, without the loops around them. */
-export async function leasesBench() {
+/**
+ * The leases of one process on a store that has a batch with chunks of two routes, without the loops around them. The process may
+ * have a clock of its own.
+ */
+export async function leasesBench(ownClock?: FakeClock) {
   const dir = temporaryFolder("batchd-leases-");
   const clock = new FakeClock(NOW_MS);
   const opened = await openSqliteStore({ path: join(dir.path, "batchd.sqlite"), clock });
@@ -14,7 +17,7 @@ export async function leasesBench() {
   const { store } = opened;
   const leases = new Leases({
     store,
-    clock,
+    clock: ownClock ?? clock,
     owner: "us",
     stopGraceMs: 5_000,
     leaseTtlMs: 30_000,

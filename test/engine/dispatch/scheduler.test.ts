@@ -3,6 +3,7 @@ import { Scheduler, type SchedulerDeps } from "../../../src/engine/dispatch/sche
 import { loop, Nudge } from "../../../src/loop.ts";
 import { Events } from "../../support/events.ts";
 import { FakeClock } from "../../support/fake-clock.ts";
+import { aRoute, someWork } from "../../support/runnable-work.ts";
 
 /** A scheduler with nothing to claim, and a store that takes `listMs` to say so. */
 function idleScheduler(listMs: number) {
@@ -68,4 +69,31 @@ test("what changes while the list rests is listed when the rest is over, and not
   await expect.poll(listCount).toBe(2);
   end.abort();
   await looping;
+});
+
+test("a claim that finds nothing is not made again before the next list", async () => {
+  const route = aRoute();
+  let claimCount = 0;
+  const store = {
+    listRunnable: async () => [someWork()],
+    listBatchesAtRisk: async () => [],
+    claimChunks: async () => {
+      claimCount++;
+      return [];
+    },
+  };
+  const parts = {
+    clock: new FakeClock(),
+    store,
+    health: { look: async () => true },
+    upstreams: { findRoute: () => route },
+    claim: async () => ({ owner: "us", ttlMs: 30_000 }),
+    projectWeightOf: () => 1,
+    isMemoryFull: () => false,
+    pollEveryMs: 1_000,
+  };
+  const scheduler = new Scheduler(parts as unknown as SchedulerDeps);
+  expect(await scheduler.startNext()).toBe(true);
+  expect(await scheduler.startNext()).toBe(false);
+  expect(claimCount).toBe(1);
 });
