@@ -1,8 +1,9 @@
 /** A run that fails counts against its chunk, and its lines get rows once it has failed in every try. */
-import { readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { mkdir, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { FakeClock } from "../support/fake-clock.ts";
+import { pathsBelow } from "../support/files-below.ts";
 import { chatLine, chatLines, startTestService, type TestService } from "../support/service.ts";
 import { temporaryFolder } from "../support/store-builders.ts";
 import { startUpstream } from "../support/upstream.ts";
@@ -10,20 +11,27 @@ import { startUpstream } from "../support/upstream.ts";
 const inputPath = (dataDir: string, fileId: string) => join(dataDir, "blobs/files", fileId);
 const ids = (count: number) => Array.from({ length: count }, (_, i) => `line-${i + 1}`);
 
+interface Tried {
+  readonly id: string;
+  readonly clock: FakeClock;
+  readonly chunkCount?: number;
+}
+
+async function endsAfterTries(service: TestService, tried: Tried) {
+  const end = service.ended(tried.id);
+  await failsInTries(service, tried);
+  await service.events.reached("chunk.given_up", { batch: tried.id });
+  return end;
+}
+
 /** Lets the lease of each failed try run out. */
-async function endsAfterTries(
-  service: TestService,
-  { id, clock, chunkCount = 1 }: { id: string; clock: FakeClock; chunkCount?: number },
-) {
-  const end = service.ended(id);
+async function failsInTries(service: TestService, { id, clock, chunkCount = 1 }: Tried) {
   for (let failed = 1; failed <= 5; failed++) {
     await service.events.reached("chunk.failed", { batch: id, count: failed * chunkCount });
     // The lease is free again only once the run is over in every respect.
     await clock.asleep(1, clock.nowMs());
     clock.advance(31_000);
   }
-  await service.events.reached("chunk.given_up", { batch: id });
-  return end;
 }
 
 test("a batch whose input is lost while it runs ends, with a row for each line", async () => {
@@ -121,4 +129,34 @@ test("a line that fails in every try gets a row, and the others of its chunk the
     { custom_id: null, error: { code: "input_unreadable" } },
   ]);
   expect(after.events.count("chunk.given_up", { batch: id, lines: 1 })).toBe(1);
+});
+
+test("lines whose journal cannot be read in any try are sent again, and not given up", async () => {
+  const clock = new FakeClock();
+  using dir = temporaryFolder("batchd-damage-");
+  await using upstream = await startUpstream();
+  const options = { upstreamUrl: upstream.url, dataDir: dir.path, clock };
+  const noGrace = { engine: { drain_grace_seconds: 0 } };
+  const before = await startTestService({ ...options, config: noGrace });
+  upstream.holdAfter(2);
+  const { id } = await before.submit(chatLines(4));
+  await upstream.reached(4);
+  await before.events.reached("line.recorded", { count: 2 });
+  await before.close();
+  const journal = join(dir.path, "blobs/journal");
+  const [segment, ...others] = pathsBelow(journal);
+  expect(others).toEqual([]);
+  // A folder in the place of a file cannot be read, and is not missing.
+  const path = join(journal, segment!);
+  await rm(path);
+  await mkdir(path);
+  upstream.release();
+
+  await using after = await startTestService(options);
+  const end = after.ended(id);
+  await failsInTries(after, { id, clock });
+  const batch = await end;
+
+  expect(batch.request_counts).toEqual({ total: 4, completed: 4, failed: 0 });
+  expect(await after.rows(batch.output_file_id)).toHaveLength(4);
 });

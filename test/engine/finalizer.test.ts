@@ -2,12 +2,14 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
+import Database from "better-sqlite3";
 import { expect, test } from "vitest";
 import { createBatch } from "../support/batches.ts";
 import { derive } from "../support/derived.ts";
+import { startHeldBatch } from "../support/held-batch.ts";
 import { startReceiver } from "../support/receiver.ts";
 import { HEARTBEAT_MS, LEASE_OVER_MS, type Replicas, startReplicas } from "../support/replicas.ts";
-import { chatLines } from "../support/service.ts";
+import { chatLines, startTestService } from "../support/service.ts";
 import { startUpstream } from "../support/upstream.ts";
 
 const COUNTS = { total: 6, completed: 4, failed: 2 };
@@ -102,4 +104,26 @@ test("a finalizer that leaves gives the batch back, and the other replica ends i
   expect(batch.request_counts).toEqual(COUNTS);
   const own = [input_file_id, batch.output_file_id, batch.error_file_id].toSorted();
   expect((await filesIn(dataDir)).toSorted()).toEqual(own);
+});
+
+test("a server that closes while its results cannot be published leaves them to the next one", async () => {
+  await using held = await startHeldBatch(3);
+  const { clock, upstream, service, id } = held;
+  const { dataDir } = service;
+  const other = new Database(join(dataDir, "batchd.sqlite"));
+  const finalizer = other
+    .prepare("select lease_owner from batches where id = ? and status = 'finalizing'")
+    .pluck();
+  upstream.release();
+  while ((finalizer.get(id) ?? null) === null) await setImmediate();
+  other.exec("begin immediate");
+  await service.events.reached("results.commit_failed", { batch: id });
+  await service.close();
+  other.close();
+
+  await using next = await startTestService({ clock, upstreamUrl: upstream.url, dataDir });
+  const end = next.ended(id);
+  clock.advance(LEASE_OVER_MS);
+  const batch = await end;
+  expect(batch.request_counts).toEqual({ total: 3, completed: 3, failed: 0 });
 });
