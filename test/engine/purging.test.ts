@@ -4,6 +4,7 @@ import { expect, test } from "vitest";
 import { BlobIntents } from "../../src/blobs/blob-intents.ts";
 import type { Blobs } from "../../src/blobs/blobs.ts";
 import { purgeOnce, purgeProjects } from "../../src/engine/purging.ts";
+import { StoreDamaged } from "../../src/store/failures.ts";
 import { DEFAULT_RULES } from "../../src/store/projects.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
 import type { Store } from "../../src/store/store.ts";
@@ -148,4 +149,24 @@ test("deleted projects without data are looked at in turn, however many there ar
     expect(await store.listBatches({ project, limit: 1, after: null })).toMatchObject({ data: [] });
   }
   expect(await pass()).toBe(10);
+});
+
+test("a damaged database ends the pass: what it says of the other projects is not believed", async () => {
+  const names = Array.from({ length: 20 }, (_, n) => `gone-${n}`);
+  await using bench = await projectsBench([...names, "kept"]);
+  const { deps, store, events } = bench;
+  const looks: string[] = [];
+  const damage = new StoreDamaged("batchd.sqlite", new Error("malformed"));
+  const purgeProject: Store["purgeProject"] = async (name) => {
+    looks.push(name);
+    throw damage;
+  };
+  const damaged = {
+    ...deps,
+    store: Object.assign(Object.create(store), { purgeProject }) as Store,
+  };
+  const state = { cursors: {}, idle: new Set<string>() };
+  await expect(purgeProjects(names, damaged, state)).rejects.toBe(damage);
+  expect(looks.length).toBeLessThan(names.length);
+  expect(events.count("sweep.failed")).toBe(0);
 });
