@@ -183,10 +183,6 @@ function spellingsOf(secret: string): Set<string> {
     escaped(/[<>&]/g, (code) => code),
     escaped(/[<>&='\u007f-\uffff]/g, (code) => code),
     escaped(/[<>&+'`\u007f-\uffff]/g, (code) => code.toUpperCase()),
-    percentEncoded(secret),
+    encodeURIComponent(secret.toWellFormed()),
   ]);
-}
-
-function percentEncoded(secret: string): string {
-  return encodeURIComponent(secret.toWellFormed());
 }

@@ -217,7 +217,7 @@ async function addRows(
       if (stop.aborted) break;
       if (isInVain()) continue;
       for (const row of rows) {
-        // Each of some may have 64 MB.
+        // A row may have 64 MB.
         if (stop.aborted) break;
         if (kept !== null) await addKept(row.lineNumber);
         const added = results.add(row, source.blobs);

@@ -56,7 +56,7 @@ export interface JournalOptions {
   /** The labels of its lines, for metrics. */
   readonly labels: LineLabels;
   readonly pricing: Pricing;
-  /** The callback for a write that finds that another worker has the lease. It is called once. */
+  /** The callback for a lease that another worker has, or that is left to one. It is called once. */
   readonly onLeaseLost: () => void;
   readonly health: JournalHealth;
   /** The callback for a write that has succeeded, or has failed and is repeated. */
@@ -145,7 +145,7 @@ export class Journal {
     return this.#refusal;
   }
 
-  /** Ends all writing: another worker has the lease. */
+  /** Ends all writing, because the lease is lost or given away. */
   discard(): void {
     this.#isOver = true;
     this.#cancelFlush?.();

@@ -7,14 +7,12 @@
 import type { Batch } from "../batch/batch.ts";
 import type { EqualBodies } from "../batch/equal-bodies.ts";
 import { LineSplitter, type SplitLine } from "../batch/split.ts";
-import type { BlobReader } from "../blobs/blobs.ts";
 import { read, timeForMore } from "../resources/time-slice.ts";
 import { type KeptRowsDeps, NumbersInSource } from "./merged-lines.ts";
 import { parsedLine } from "./parsed-line.ts";
 import { isLost } from "./segment.ts";
 
 export interface RepeatedLinesDeps extends KeptRowsDeps {
-  readonly blobs: BlobReader;
   readonly inputBlobKey: string;
 }
 

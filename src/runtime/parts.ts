@@ -30,7 +30,6 @@ import type { Webhooks } from "../webhooks/webhooks.ts";
 import { isShared, pollEveryMs } from "./storage/databases.ts";
 import { workFolderOf } from "./storage/storage.ts";
 
-/** The parts of which the engine and the use cases are made. */
 export interface Parts {
   /** The name of this process, which no other has. */
   readonly owner: string;
