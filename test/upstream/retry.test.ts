@@ -78,20 +78,23 @@ describe("after an attempt", () => {
     },
   );
 
+  const about = { requestId: null, detail: "", said: "", body: null };
+
   test("a refusal of the operator's own key costs a line nothing until the target serves others", () => {
-    const refused: Outcome = {
-      kind: "refused",
-      reason: "credentials",
-      status: 401,
-      requestId: null,
-      detail: "",
-      said: "",
-      body: null,
-    };
+    const refused: Outcome = { kind: "refused", reason: "credentials", status: 401, ...about };
     const tally = { failures: 4, overloads: 7, sinceMs: NOW - 20_000_000 };
     const decided = (hasServedOthers: boolean) => decideAfter(refused, { tally, hasServedOthers });
     expect(decided(false)).toMatchObject({ do: "retry", tally: { failures: 4, overloads: 8 } });
     expect(decided(true)).toEqual({ do: "record", outcome: refused });
+  });
+
+  test("a refusal with 429 costs a line nothing, whatever others get", () => {
+    const refused: Outcome = { kind: "refused", reason: "quota", status: 429, ...about };
+    const tally = { failures: 4, overloads: 7, sinceMs: NOW - 20_000_000 };
+    expect(decideAfter(refused, { tally, hasServedOthers: true })).toMatchObject({
+      do: "retry",
+      tally: { failures: 4, overloads: 8 },
+    });
   });
 
   test.each<Outcome>([
