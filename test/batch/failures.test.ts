@@ -52,6 +52,13 @@ describe("groups of failures", () => {
     const more = [{ status: null, code: "b", count: 1 }];
     expect(removeFailures(addFailures(few, more), more)).toEqual(few);
   });
+
+  test("take lines whose group is not listed any more out of the one of all others", () => {
+    const few = { status: 400, code: "a", count: 2 };
+    const others = { status: null, code: null, count: 5 };
+    const unlisted = { status: 500, code: "b", count: 3 };
+    expect(removeFailures([few, others], [unlisted])).toEqual([few, { ...others, count: 2 }]);
+  });
 });
 
 const answered = (body: string): FinalOutcome => ({
