@@ -4,7 +4,7 @@
  * | Outcome | Then |
  * |---|---|
  * | overloaded (429, 498, 503, 529), unreachable | more time cures it: again, until the deadline |
- * | 429 for a line that is larger than the limit of a minute | final |
+ * | 429 for a line that is larger than the limit of a minute | final, but for another target: again, a few times |
  * | refused for the operator's key, account or address | the same, and no sooner than the hold allows |
  * | refused with 429, whatever others get | the same: DashScope and others call a rate limit a quota |
  * | the same, although the target has served others since | may be the line's fault: again, a few times |
@@ -52,6 +52,8 @@ export interface Moment {
    * the first refusal counts: a key that worked after it is not the cause.
    */
   readonly hasServedOthers: boolean;
+  /** Whether other targets serve the model. Their limits may be higher. */
+  readonly hasOtherTargets: boolean;
 }
 
 export type Next =
@@ -66,7 +68,7 @@ export function decide(
   { tally, ...moment }: Moment & { readonly tally: Tally },
 ): Next {
   if (outcome.kind === "interrupted") return { do: "give_back" };
-  if (outcome.kind === "answered" && !isWorthRepeating(outcome.status)) {
+  if (outcome.kind === "answered" && !isWorthRepeating(outcome.status, moment)) {
     return { do: "record", outcome };
   }
   const sinceMs = tally.sinceMs ?? moment.nowMs;
@@ -115,8 +117,10 @@ export function forgiven(tally: Tally, nowMs: number): Tally {
  * A 501 is a statement about the request, which no repetition changes. OpenAI's clients repeat a 408 and a 409, too. A 424 is
  * what the servers of Hugging Face say in place of a 500: the router is well, and what runs the model has failed.
  */
-const isWorthRepeating = (status: number) =>
-  (status >= 500 && status !== 501) || [408, 409, 424].includes(status);
+const isWorthRepeating = (status: number, { hasOtherTargets }: Moment) =>
+  (status >= 500 && status !== 501) ||
+  [408, 409, 424].includes(status) ||
+  (status === OVERLOADED && hasOtherTargets);
 
 /** Draws the wait after `before` earlier ones. */
 const jitter = (before: number, random: number) => random * Math.min(BASE_MS * 2 ** before, CAP_MS);

@@ -284,7 +284,8 @@ export class TargetRoute implements Route {
 
   #decide(outcome: Outcome, { tally, target, deadlineAtMs, hasServedOthers }: Circumstances): Next {
     const isTargetDown = target.capacity.circuit !== "closed";
+    const hasOtherTargets = this.#targets.length > 1;
     const moment = { nowMs: this.#clock.elapsedMs(), deadlineAtMs, random: this.#random() };
-    return decide(outcome, { ...moment, tally, isTargetDown, hasServedOthers });
+    return decide(outcome, { ...moment, tally, isTargetDown, hasServedOthers, hasOtherTargets });
   }
 }

@@ -97,12 +97,13 @@ test.each([
   },
 );
 
+const rateLimited = (message: string) =>
+  refusal(429, { message, type: "tokens", param: null, code: "rate_limit_exceeded" });
+const tooLarge = rateLimited(
+  "Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Requested 31538. The input or output tokens must be reduced in order to run successfully.",
+);
+
 test("a line larger than the limit of a minute ends with the 429 that says so, and others wait for theirs", async () => {
-  const rateLimited = (message: string) =>
-    refusal(429, { message, type: "tokens", param: null, code: "rate_limit_exceeded" });
-  const tooLarge = rateLimited(
-    "Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Requested 31538. The input or output tokens must be reduced in order to run successfully.",
-  );
   const noRoom = rateLimited(
     "Rate limit reached for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Used 29000, Requested 1200. Please try again in 20ms.",
   );
@@ -123,6 +124,22 @@ test("a line larger than the limit of a minute ends with the 429 that says so, a
   expect(upstream.seen.filter(({ body }) => body.includes("too long"))).toHaveLength(1);
   const [row] = await service.rows(batch.error_file_id);
   expect(row?.response).toMatchObject({ status_code: 429, body: tooLarge.body });
+});
+
+test("a line larger than the limit of one target is answered by another", async () => {
+  await using small = await startUpstream({ answers: () => tooLarge });
+  await using large = await startUpstream({ answers: () => GOOD });
+  const upstreams = [small, large].map(({ url }, i) => ({
+    name: `u${i}`,
+    base_url: url,
+    models: ["*"],
+  }));
+  await using service = await startTestService({ config: { upstreams } });
+
+  const batch = await service.run(chatLines(8));
+
+  expect(small.seen.length).toBeGreaterThan(0);
+  expect(batch.request_counts).toEqual({ total: 8, completed: 8, failed: 0 });
 });
 
 test("a 200 whose body is an error counts as the status that the error has as its code", async () => {

@@ -28,6 +28,7 @@ const moment = {
   deadlineAtMs: NOW + 3_600_000,
   random: 0.5,
   isTargetDown: false,
+  hasOtherTargets: false,
   hasServedOthers: true,
 };
 const decideAfter = (outcome: Outcome, changes: Partial<typeof moment> = {}) =>
@@ -177,6 +178,7 @@ const anyMoment = fc.record({
     sinceMs: fc.option(fc.nat(NOW)),
   }),
   isTargetDown: fc.boolean(),
+  hasOtherTargets: fc.boolean(),
   hasServedOthers: fc.boolean(),
   nowMs: fc.constant(NOW),
   deadlineAtMs: fc.integer({ min: NOW + 1, max: NOW + 86_400_000 }),
