@@ -89,6 +89,8 @@ export type AnswerHeaders = Readonly<Record<string, string | string[] | undefine
 export interface Proxied {
   readonly kind: "proxied";
   readonly status: number;
+  /** Whether it is a 429 for the size of the request, which says nothing about the load. */
+  readonly isTooLarge: boolean;
   readonly headers: AnswerHeaders;
   /** The body, byte for byte. Destroying it closes the connection. It fails when the answer breaks off. */
   readonly body: Readable;

@@ -142,6 +142,24 @@ test("a line larger than the limit of one target is answered by another", async 
   expect(batch.request_counts).toEqual({ total: 8, completed: 8, failed: 0 });
 });
 
+test("a client whose request is larger than the limit of a minute pauses no target", async () => {
+  const answers = ({ body }: { body: string }) =>
+    body.includes("too long") ? { ...tooLarge, headers: { "retry-after": "3600" } } : GOOD;
+  await using upstream = await startUpstream({ answers });
+  await using service = await startTestService({ upstreamUrl: upstream.url });
+
+  const refused = await fetch(`${service.url}/v1/chat/completions`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ model: "m", messages: [{ role: "user", content: "too long" }] }),
+  });
+  const said = (await refused.json()) as object;
+  const batch = await service.run(chatLines(1));
+
+  expect([refused.status, said]).toEqual([429, tooLarge.body]);
+  expect(batch.request_counts).toEqual({ total: 1, completed: 1, failed: 0 });
+});
+
 test("a 200 whose body is an error counts as the status that the error has as its code", async () => {
   const saysWith200 = (error: object): Given => ({ body: { error, user_id: "user_x" } });
   const broken = saysWith200({ message: "Provider returned error", code: 502 });

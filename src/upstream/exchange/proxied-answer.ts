@@ -26,7 +26,7 @@ import {
 } from "./attempt.ts";
 import { failureOf, withoutSecrets } from "./failure.ts";
 import { rateLimitHints } from "./rate-limits.ts";
-import { isWorthJudging } from "./refusal.ts";
+import { isLargerThanLimit, isWorthJudging } from "./refusal.ts";
 import { type Awaited, type Impatient, type Timeouts, TimeoutTimer } from "./timeout-timer.ts";
 
 export type Unproxied = Extract<
@@ -106,12 +106,13 @@ export class ProxiedAnswer implements Interruptible, Impatient {
     } else this.#passOn(controller, head);
   }
 
-  #passOn(controller: Controller, { status, headers }: Head): void {
+  #passOn(controller: Controller, { status, headers }: Head, isTooLarge = false): void {
     this.#body = this.#openBody(controller);
     const { redactor, resolve } = this.#options;
     resolve({
       kind: "proxied",
       status,
+      isTooLarge,
       headers: redactHeaders(headers, redactor),
       body: this.#body,
       over: this.#over.promise,
@@ -166,7 +167,7 @@ export class ProxiedAnswer implements Interruptible, Impatient {
 
   #passJudged(controller: Controller, head: Head, body: Buffer): void {
     this.#judged = null;
-    this.#passOn(controller, head);
+    this.#passOn(controller, head, isLargerThanLimit({ status: head.status, body }));
     this.#join(controller, body);
   }
 
@@ -265,10 +266,11 @@ function breakOff(outcome: Unproxied): Error {
 /** Returns what the head of an answer tells; the reader of the answer gets the rest. */
 export function beginningOf(answer: Proxied | Unproxied, nowMs: number): Attempted {
   if (answer.kind !== "proxied") return { outcome: answer, hints: null };
-  const { status, headers } = answer;
+  const { status, headers, isTooLarge } = answer;
   const known = { status, requestId: null, body: Buffer.alloc(0) };
-  const outcome: Outcome = isOverload(status)
-    ? { kind: "overloaded", ...known, retryAfterMs: retryAfterMs(headers, nowMs) }
-    : { kind: "answered", ...known, usage: NO_USAGE };
+  const outcome: Outcome =
+    isOverload(status) && !isTooLarge
+      ? { kind: "overloaded", ...known, retryAfterMs: retryAfterMs(headers, nowMs) }
+      : { kind: "answered", ...known, usage: NO_USAGE };
   return { outcome, hints: rateLimitHints(headers) };
 }
