@@ -8,8 +8,8 @@
  */
 import { LineChecker } from "../src/batch/line-check.ts";
 import { DEFAULT_CHUNK_LIMITS, Planner } from "../src/batch/plan.ts";
-import { LineSplitter, type SplitLine } from "../src/batch/split.ts";
 import { openDiskBlobs } from "../src/blobs/disk.ts";
+import { LineSplitter, type SplitLine } from "../src/text/split.ts";
 import { ENDPOINT } from "./inputs.ts";
 
 const MAX_LINE_BYTES = 33_554_432;

@@ -2,7 +2,7 @@
  * The closed catalogue of errors that a client may get. `message` is for the client; `cause` is for the log and must
  * never reach a client. `docs/errors.md` is generated from the table.
  */
-import { truncate } from "./batch/truncate.ts";
+import { truncate } from "./text/truncate.ts";
 
 interface CatalogueEntry {
   readonly status: number;

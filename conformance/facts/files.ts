@@ -244,14 +244,14 @@ export const fileSemantics: Section = {
       },
     ),
     weak.test("7-expired", "After it expires a file is treated like an unknown id", {
-      file: "test/engine/expiry.test.ts",
+      file: "test/engine/housekeeping/expiry.test.ts",
       title: "a file is gone at the instant it expires, before any request has looked for it",
     }),
     weak.test(
       "7-expired-input",
       "A batch of an expired file fails as if there had never been one",
       {
-        file: "test/engine/expiry.test.ts",
+        file: "test/engine/housekeeping/expiry.test.ts",
         title: "a batch of an expired file fails as if there had never been one",
       },
     ),

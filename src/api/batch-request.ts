@@ -3,12 +3,12 @@
  * whether the input exists and is well-formed.
  */
 import { type Batch, NO_USAGE, newBatchId } from "../batch/batch.ts";
-import { truncate } from "../batch/truncate.ts";
 import { METADATA_LIMITS } from "../contract/create-batch.ts";
 import { characterCount } from "../contract/text.ts";
 import { completionWindowMs } from "../contract/window.ts";
 import { PublicError, stringTooLong, tooManyProperties, unsupportedValue } from "../errors.ts";
 import type { Origin } from "../telemetry/tracing.ts";
+import { truncate } from "../text/truncate.ts";
 import type { DeliveryRequest } from "./delivery-requests.ts";
 
 /** The fields that a batch takes over from its request as they are. */

@@ -5,7 +5,6 @@
 import type { Batch, BatchId, FileId, ScopedId } from "../batch/batch.ts";
 import type { RulesOf } from "../batch/project.ts";
 import { isFinal, maySendLines } from "../batch/status.ts";
-import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
 import type { BatchStatus } from "../contract/batch.ts";
 import { PublicError } from "../errors.ts";
@@ -18,6 +17,7 @@ import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import type { Metrics } from "../telemetry/metrics.ts";
 import { during, type Tracing } from "../telemetry/tracing.ts";
+import { truncate } from "../text/truncate.ts";
 import {
   allowedWindowMs,
   assertFileId,

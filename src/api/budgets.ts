@@ -2,10 +2,10 @@
 import type { Batch } from "../batch/batch.ts";
 import { parseLine, textOf } from "../batch/line.ts";
 import { type PriceRule, priceFor } from "../batch/price.ts";
-import { truncate } from "../batch/truncate.ts";
 import { BlobNotFound, type Blobs } from "../blobs/blobs.ts";
 import { PublicError } from "../errors.ts";
 import type { Store } from "../store/store.ts";
+import { truncate } from "../text/truncate.ts";
 
 /** A longer first line is left to the validation of the batch, which reads every line. */
 const FIRST_LINE_BYTES = 64 * 1024;

@@ -3,7 +3,6 @@
  * that exists is whole, and nothing is left of a request that ends early: its blob has no row, and is swept.
  */
 import type { StoredFile } from "../batch/batch.ts";
-import { truncate } from "../batch/truncate.ts";
 import { type Clock, timeLimit } from "../clock.ts";
 import { clientGone, PublicError } from "../errors.ts";
 import { LocationError } from "../locations/location.ts";
@@ -12,6 +11,7 @@ import type { Locations } from "../locations/locations.ts";
 import { StoreUnavailable } from "../store/failures.ts";
 import type { ReceiptFor } from "../store/idempotency.ts";
 import type { Origin } from "../telemetry/tracing.ts";
+import { truncate } from "../text/truncate.ts";
 import type { ClientLimit } from "./client-limit.ts";
 import type { Files } from "./files.ts";
 

@@ -5,13 +5,13 @@
 import type { Batch, ScopedId, UntrustedId } from "../batch/batch.ts";
 import { type Delivery, isCancelled } from "../batch/delivery.ts";
 import { isFinal } from "../batch/status.ts";
-import { truncate } from "../batch/truncate.ts";
 import type { BatchStatus } from "../contract/batch.ts";
 import { PublicError } from "../errors.ts";
 import type { DeliveryQuery, DeliveryStore, NewDelivery } from "../store/deliveries.ts";
 import type { ReceiptFor } from "../store/idempotency.ts";
 import type { Page } from "../store/page.ts";
 import type { Log } from "../telemetry/log.ts";
+import { truncate } from "../text/truncate.ts";
 import {
   type DeliveryRequest,
   type DeliveryRequestDeps,

@@ -9,11 +9,11 @@ import {
   destinationOf,
   newDeliveryId,
 } from "../batch/delivery.ts";
-import { truncate } from "../batch/truncate.ts";
 import type { ResultFormat } from "../contract/results.ts";
 import { PublicError } from "../errors.ts";
 import { parseLocationPath } from "../locations/location-path.ts";
 import type { NewDelivery } from "../store/deliveries.ts";
+import { truncate } from "../text/truncate.ts";
 
 export interface DeliveryRequest {
   /** The name of a location; null for a bucket of the client. */

@@ -1,6 +1,6 @@
 /**
  * Batches whose input is made of lines of another batch. Here such a batch is only stored, with the id that its input will
- * have. The engine makes the input once the source has ended (`engine/deriving.ts`). What is known to be impossible by now is
+ * have. The engine makes the input once the source has ended (`engine/deriving/deriving.ts`). What is known to be impossible by now is
  * refused at once; what turns out later fails the batch.
  */
 import { type Batch, newFileId, type UntrustedId } from "../batch/batch.ts";

@@ -8,7 +8,6 @@ import type { Readable } from "node:stream";
 import { type FileId, newFileId, type ScopedId, type StoredFile } from "../batch/batch.ts";
 import { ContentCheck } from "../batch/content.ts";
 import { type RulesOf, shorter } from "../batch/project.ts";
-import { truncate } from "../batch/truncate.ts";
 import { type BlobIntents, IntentRevoked } from "../blobs/blob-intents.ts";
 import {
   BlobNotFound,
@@ -29,6 +28,7 @@ import type { Page } from "../store/page.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
 import { during, type Tracing } from "../telemetry/tracing.ts";
+import { truncate } from "../text/truncate.ts";
 import type { BytesUnderWay } from "./bytes-under-way.ts";
 import { checkedContent, type IncomingFile, openIncoming } from "./incoming-file.ts";
 import type { Projects } from "./projects.ts";

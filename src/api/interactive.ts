@@ -4,17 +4,17 @@
  */
 import { finished } from "node:stream";
 import { BodyModelReading } from "../batch/body-model.ts";
-import { decodeStart, decodeString, type Extent, isSame, isStringAt } from "../batch/json.ts";
-import { kindAt } from "../batch/json-kind.ts";
 import { secondModel } from "../batch/line-check.ts";
 import { allowsModel, type RulesOf } from "../batch/project.ts";
-import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
 import type { BatchEndpoint } from "../contract/batch.ts";
 import { MAX_MODEL_BYTES } from "../contract/create-batch.ts";
 import { jsonBodyError, PublicError } from "../errors.ts";
 import { read } from "../resources/time-slice.ts";
 import { type Ending, endedByError, type Origin, type Tracing } from "../telemetry/tracing.ts";
+import { decodeStart, decodeString, type Extent, isSame, isStringAt } from "../text/json.ts";
+import { kindAt } from "../text/json-kind.ts";
+import { truncate } from "../text/truncate.ts";
 import type { Proxied, ProxyResult, UpstreamRequest } from "../upstream/request.ts";
 import type { Route, Upstreams } from "../upstream/upstream.ts";
 import type { InteractiveSlots } from "./interactive-slots.ts";

@@ -1,6 +1,5 @@
 /** The operations of an operator on keys that are made at run time. */
 import type { UntrustedId } from "../batch/batch.ts";
-import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
 import type { Scope } from "../contract/scope.ts";
 import { PublicError } from "../errors.ts";
@@ -8,6 +7,7 @@ import type { KeyId, KeyQuery, StoredKey } from "../store/keys.ts";
 import type { Page } from "../store/page.ts";
 import type { Store } from "../store/store.ts";
 import type { Log } from "../telemetry/log.ts";
+import { truncate } from "../text/truncate.ts";
 import type { KeyChange } from "./access.ts";
 import { newKeyText, sha256 } from "./key-text.ts";
 import { nameReserved } from "./projects.ts";

@@ -1,8 +1,8 @@
 /** Lists the models that a client may name: all that the upstreams serve, under their public names. */
 import { allowsModel, type RulesOf } from "../batch/project.ts";
-import { truncate } from "../batch/truncate.ts";
 import { PublicError } from "../errors.ts";
 import { inSlices } from "../resources/time-slice.ts";
+import { truncate } from "../text/truncate.ts";
 import type { UpstreamModel, Upstreams } from "../upstream/upstream.ts";
 
 export class Models {

@@ -5,7 +5,6 @@
  * process says that they changed. A project of the configuration is the configuration's: nothing changes it here.
  */
 import { type ProjectRules, rulesFrom } from "../batch/project.ts";
-import { truncate } from "../batch/truncate.ts";
 import type { Clock } from "../clock.ts";
 import type { ProjectSettings } from "../contract/project.ts";
 import { PublicError } from "../errors.ts";
@@ -15,6 +14,7 @@ import { sharedRuns } from "../shared-runs.ts";
 import type { Page } from "../store/page.ts";
 import type { ProjectQuery, ProjectStore, StoredProject } from "../store/projects.ts";
 import type { Log } from "../telemetry/log.ts";
+import { truncate } from "../text/truncate.ts";
 
 /** Changed rules are in force everywhere within five seconds, also where no nudge arrives. */
 const READ_EVERY_MS = 4_000;

@@ -5,9 +5,10 @@
  * the client to come back. Each piece also takes some 300 bytes as an object, and a client may send each byte in a packet of its
  * own, so short pieces are stored together.
  */
-import { Gathered } from "../batch/gathered.ts";
+
 import type { Clock } from "../clock.ts";
 import type { Room } from "../resources/memory-budget.ts";
+import { Gathered } from "../text/gathered.ts";
 import { freeInTime } from "./room-wait.ts";
 
 /** Shorter pieces are joined, up to as many bytes as most pieces have. */

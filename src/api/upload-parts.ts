@@ -3,10 +3,10 @@
  * must belong to the upload, come once, and have the bytes together for which the upload was created.
  */
 import type { PartId, UntrustedId, UploadId } from "../batch/batch.ts";
-import { truncate } from "../batch/truncate.ts";
 import { PART_MAX_BYTES, UPLOAD_MAX_PARTS } from "../contract/upload.ts";
 import { PublicError } from "../errors.ts";
 import type { Upload, UploadPart } from "../store/uploads.ts";
+import { truncate } from "../text/truncate.ts";
 
 export interface IncomingPart {
   readonly content: AsyncIterable<Buffer>;

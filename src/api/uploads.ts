@@ -16,7 +16,6 @@ import {
   type UntrustedId,
   type UploadId,
 } from "../batch/batch.ts";
-import { truncate } from "../batch/truncate.ts";
 import { BlobNotFound, BlobsUnavailable, BlobTooShort } from "../blobs/blobs.ts";
 import type { FilePurpose } from "../contract/file.ts";
 import { UPLOAD_LIFETIME_MS } from "../contract/upload.ts";
@@ -26,6 +25,7 @@ import { timeForMore } from "../resources/time-slice.ts";
 import type { Receipt, ReceiptFor } from "../store/idempotency.ts";
 import type { Upload, UploadPart } from "../store/uploads.ts";
 import type { Origin } from "../telemetry/tracing.ts";
+import { truncate } from "../text/truncate.ts";
 import { BEHIND_MS, type Files, type FilesDeps, intentRevoked } from "./files.ts";
 import { withinQuotas } from "./quotas.ts";
 import { countedIn } from "./upload-memory.ts";

@@ -2,11 +2,12 @@
  * Reads from an answer what batchd keeps of it beside its bytes: the tokens that it reports, and the names of what has
  * made it. Every answer is also checked to be one JSON value. One pass does all of it.
  */
+
+import { indexOfKey, isObjectAt, quoted } from "../text/json.ts";
+import { JsonScan, type Member } from "../text/json-scan.ts";
+import type { Reading } from "../text/reading.ts";
 import { NamesReader } from "./answer-names.ts";
 import { type AnswerNames, NO_USAGE, type Usage } from "./batch.ts";
-import { indexOfKey, isObjectAt, quoted } from "./json.ts";
-import { JsonScan, type Member } from "./json-scan.ts";
-import type { Reading } from "./reading.ts";
 import { readUsage } from "./usage.ts";
 
 export interface AnswerFacts {

@@ -2,12 +2,13 @@
  * The names of what has made an answer: its `model` and `system_fingerprint`. They are found when the answer comes
  * (`answer-facts.ts`) and stand in the journal. A row without them there, such as one of another batch, is read again.
  */
+
+import { decodeString, type Extent, indexOfKey, isSame, isStringAt, quoted } from "../text/json.ts";
+import { JsonScan } from "../text/json-scan.ts";
+import type { Reading } from "../text/reading.ts";
 import type { AnswerNames } from "./batch.ts";
-import { decodeString, type Extent, indexOfKey, isSame, isStringAt, quoted } from "./json.ts";
-import { JsonScan } from "./json-scan.ts";
 import { MAX_NAME_CHARACTERS, NameCounter } from "./name-counter.ts";
 import { rowParts } from "./outcome.ts";
-import type { Reading } from "./reading.ts";
 import type { ResultSummary } from "./run-summary.ts";
 
 const NO_NAMES: AnswerNames = { model: null, fingerprint: null };

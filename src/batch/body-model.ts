@@ -2,12 +2,19 @@
  * Finds the model in a request body and the length that it allows for its answer, and checks in the same pass that the
  * body is one JSON object in UTF-8.
  */
-import { type Extent, indexOfKey, isInOtherCase, isObjectAt, isOther, quoted } from "./json.ts";
-import { JsonScan, type Member } from "./json-scan.ts";
-import { skipSpace } from "./json-tokens.ts";
-import type { Reading } from "./reading.ts";
+import {
+  type Extent,
+  indexOfKey,
+  isInOtherCase,
+  isObjectAt,
+  isOther,
+  quoted,
+} from "../text/json.ts";
+import { JsonScan, type Member } from "../text/json-scan.ts";
+import { skipSpace } from "../text/json-tokens.ts";
+import type { Reading } from "../text/reading.ts";
+import { Utf8Check } from "../text/utf8.ts";
 import { answerTokensOf, estimateInputTokens, NOTHING_SAID, noteMember } from "./token-estimate.ts";
-import { Utf8Check } from "./utf8.ts";
 
 const MODEL_KEY = quoted(["model"]);
 

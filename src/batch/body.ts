@@ -7,10 +7,10 @@
  * first or the last, and some take keys in any case. So a forced value replaces every one of them: the first one, and up to
  * a thousand of the last. A body without rules is not read at all; a body with rules is read once.
  */
-import { decodeString, isInOtherCase, isObjectAt, isSame, isSpelled } from "./json.ts";
-import { JsonScan, type Member } from "./json-scan.ts";
-import { skipSpace } from "./json-tokens.ts";
-import type { Reading } from "./reading.ts";
+import { decodeString, isInOtherCase, isObjectAt, isSame, isSpelled } from "../text/json.ts";
+import { JsonScan, type Member } from "../text/json-scan.ts";
+import { skipSpace } from "../text/json-tokens.ts";
+import type { Reading } from "../text/reading.ts";
 
 /** The JSON texts of values, by the name of their field. */
 export type FieldTexts = ReadonlyMap<string, string>;

@@ -4,9 +4,9 @@
  * bounded length and three bytes of a character that continues in the next chunk.
  */
 import { createHash } from "node:crypto";
+import { LineSplitter, type SplitLine } from "../text/split.ts";
+import { Utf8Check } from "../text/utf8.ts";
 import { type FirstLine, hintFor, judgeFirstLine } from "./first-line.ts";
-import { LineSplitter, type SplitLine } from "./split.ts";
-import { Utf8Check } from "./utf8.ts";
 
 /** The check ignores a longer first line. The validation of a batch reads whole lines anyway. */
 const FIRST_LINE_MAX_BYTES = 256 * 1024;

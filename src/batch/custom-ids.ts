@@ -9,7 +9,7 @@
  * of processor time for it, in which the event loop stands still, and twice as much with each doubling.
  */
 import { createHash, randomBytes } from "node:crypto";
-import { decodeString, type Extent, hasEscape } from "./json.ts";
+import { decodeString, type Extent, hasEscape } from "../text/json.ts";
 
 /** The longest id that is kept as it is, with its quotes. */
 const LONG_ID_BYTES = 256;

@@ -15,7 +15,7 @@
  * A digest is made in steps, because a body of 250 MB takes 130 ms.
  */
 import { createHash, type Hash, randomBytes } from "node:crypto";
-import type { Reading } from "./reading.ts";
+import type { Reading } from "../text/reading.ts";
 
 /** So many bodies take 100 MB at most. */
 const MAX_BODIES = 2_000_000;

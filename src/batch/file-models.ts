@@ -5,7 +5,7 @@
  * So only a new spelling is decoded, and only its route is looked up.
  */
 import { MAX_MODEL_BYTES } from "../contract/create-batch.ts";
-import { isSame } from "./json.ts";
+import { isSame } from "../text/json.ts";
 import { leavesModelOpen, modelOf, type ParsedLine } from "./line.ts";
 
 export interface ModelRules {

@@ -1,8 +1,8 @@
 /** Judges the first line of an upload, and gives a hint when it is not the JSON object that a batch needs. */
-import { isArrayAt, isObjectAt } from "./json.ts";
-import { isJson } from "./json-scan.ts";
-import { skipSpace } from "./json-tokens.ts";
-import { holdsNoNumbers, NO_NUMBERS } from "./no-numbers.ts";
+import { isArrayAt, isObjectAt } from "../text/json.ts";
+import { isJson } from "../text/json-scan.ts";
+import { skipSpace } from "../text/json-tokens.ts";
+import { holdsNoNumbers, NO_NUMBERS } from "../text/no-numbers.ts";
 
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 

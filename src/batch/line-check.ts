@@ -1,9 +1,5 @@
 /** Checks the lines of an input file, and reports faults in the words of the API. */
 import { type BatchEndpoint, MAX_LISTED_FAULTS } from "../contract/batch.ts";
-import type { Fault } from "./batch.ts";
-import { CustomIds } from "./custom-ids.ts";
-import { type AcceptedModel, FileModels, type ModelRules } from "./file-models.ts";
-import { beginsWithMark } from "./first-line.ts";
 import {
   decodeStart,
   decodeString,
@@ -12,13 +8,17 @@ import {
   isSame,
   isSpelled,
   isStringAt,
-} from "./json.ts";
-import { kindAt } from "./json-kind.ts";
-import { isJson } from "./json-scan.ts";
+} from "../text/json.ts";
+import { kindAt } from "../text/json-kind.ts";
+import { isJson } from "../text/json-scan.ts";
+import { holdsNoNumbers, NO_NUMBERS } from "../text/no-numbers.ts";
+import { truncate } from "../text/truncate.ts";
+import type { Fault } from "./batch.ts";
+import { CustomIds } from "./custom-ids.ts";
+import { type AcceptedModel, FileModels, type ModelRules } from "./file-models.ts";
+import { beginsWithMark } from "./first-line.ts";
 import { leavesModelOpen, type ParsedLine, parseLine } from "./line.ts";
-import { holdsNoNumbers, NO_NUMBERS } from "./no-numbers.ts";
 import { textCountAt } from "./token-estimate.ts";
-import { truncate } from "./truncate.ts";
 
 /** Returns whether a string value equals `text`, which is ASCII and has its quotes. */
 const says = (bytes: Buffer, { start, end }: Extent, text: Buffer): boolean =>

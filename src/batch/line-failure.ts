@@ -1,7 +1,8 @@
 /** Finds the group of a line that failed: the status and the code that its row has. */
+
+import { beginning } from "../text/truncate.ts";
 import { type LineFailure, OTHER } from "./failures.ts";
 import { type FinalOutcome, noAnswerOf } from "./outcome.ts";
-import { beginning } from "./truncate.ts";
 
 const MAX_CODE_CHARACTERS = 64;
 /** A longer answer is not parsed for its code, because parsing blocks the event loop. */

@@ -15,10 +15,10 @@ import {
   isSame,
   isStringAt,
   quoted,
-} from "./json.ts";
-import { JsonScan, type Member } from "./json-scan.ts";
-import { skipSpace } from "./json-tokens.ts";
-import type { Reading } from "./reading.ts";
+} from "../text/json.ts";
+import { JsonScan, type Member } from "../text/json-scan.ts";
+import { skipSpace } from "../text/json-tokens.ts";
+import type { Reading } from "../text/reading.ts";
 import {
   type AllowedAnswer,
   estimateInputTokens,

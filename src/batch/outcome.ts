@@ -6,10 +6,10 @@
  * escaped (`line-breaks.ts`).
  */
 
+import { QUOTE, skipString } from "../text/json-tokens.ts";
+import { withoutBreaks, withoutBreaksIn } from "../text/line-breaks.ts";
 import { type AnswerNames, NO_USAGE, type Usage } from "./batch.ts";
 import type { NoAnswerCode } from "./codes.ts";
-import { QUOTE, skipString } from "./json-tokens.ts";
-import { withoutBreaks, withoutBreaksIn } from "./line-breaks.ts";
 import { randomHexId } from "./random-id.ts";
 
 export type Outcome =

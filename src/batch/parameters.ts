@@ -8,7 +8,7 @@
  */
 import { createHash } from "node:crypto";
 import { isJsonObject } from "../contract/json-object.ts";
-import { decodeString, isObjectAt, isSame } from "./json.ts";
+import { decodeString, isObjectAt, isSame } from "../text/json.ts";
 import type { ParsedLine } from "./line.ts";
 import type { ParameterSummary } from "./run-summary.ts";
 import { withoutSecrets } from "./secret-members.ts";

@@ -1,8 +1,9 @@
 /** Finds what a row of an error file says: the group of its line, as it was counted, and the message. */
+
+import { truncate } from "../text/truncate.ts";
 import { type LineFailure, OTHER } from "./failures.ts";
 import { codeIn, errorIn, MAX_PARSED_BYTES } from "./line-failure.ts";
 import { RESPONSE_END, rowParts } from "./outcome.ts";
-import { truncate } from "./truncate.ts";
 
 export interface RowFailure {
   readonly failure: LineFailure;

@@ -7,10 +7,10 @@
  * A template is parsed once. What a line may grow to is known before a byte of it is built, so a template that repeats a
  * large answer cannot fill the memory.
  */
-import type { Extent } from "./json.ts";
-import { isArrayAt, isObjectAt, isStringAt } from "./json.ts";
-import type { JsonPath } from "./json-paths.ts";
-import { BACKSLASH, QUOTE } from "./json-tokens.ts";
+import type { Extent } from "../text/json.ts";
+import { isArrayAt, isObjectAt, isStringAt } from "../text/json.ts";
+import type { JsonPath } from "../text/json-paths.ts";
+import { BACKSLASH, QUOTE } from "../text/json-tokens.ts";
 
 /** The longest template, as JSON in UTF-8. The row of its batch holds it, and rows are read again and again. */
 const MAX_TEMPLATE_BYTES = 32 * 1024;

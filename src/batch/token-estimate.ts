@@ -5,9 +5,9 @@
  *
  * The scan that reads a request anyway notes the length, so that a long body costs no second pass.
  */
-import { indexOfKey, isArrayAt, isStringAt, quoted } from "./json.ts";
-import type { Member } from "./json-scan.ts";
-import { isDigit, skipSpace } from "./json-tokens.ts";
+import { indexOfKey, isArrayAt, isStringAt, quoted } from "../text/json.ts";
+import type { Member } from "../text/json-scan.ts";
+import { isDigit, skipSpace } from "../text/json-tokens.ts";
 
 /** The usual ratio for English text and the JSON around it. */
 const BYTES_PER_TOKEN = 4;

@@ -3,8 +3,8 @@
  * server will see.
  */
 import { createReadStream } from "node:fs";
-import { LineSplitter, type SplitLine } from "../batch/split.ts";
 import { NotUnpackable, peekAtPacking, unpacked } from "../formats/unpacking.ts";
+import { LineSplitter, type SplitLine } from "../text/split.ts";
 import { cannotRead } from "./failure.ts";
 
 const PIECE_BYTES = 256 * 1024;

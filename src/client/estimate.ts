@@ -4,11 +4,11 @@
  */
 import { inputTokensOf, modelOf, parseLine } from "../batch/line.ts";
 import { amountOf, costOf, formatAmount, type PriceRule, priceFor } from "../batch/price.ts";
-import type { SplitLine } from "../batch/split.ts";
 import { answerTokensOf } from "../batch/token-estimate.ts";
 import { priceRules } from "../config/prices.ts";
 import { printable } from "../printable.ts";
 import { note, sayJson, sayTable } from "../terminal/lines.ts";
+import type { SplitLine } from "../text/split.ts";
 import { count, shellPath } from "../words.ts";
 import { fileContent, isPacked, linesIn } from "./content.ts";
 import { EXIT } from "./exit-codes.ts";

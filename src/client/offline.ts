@@ -1,8 +1,9 @@
 /** Serves the commands that need no server: reads what they take from a configuration, and their files. */
-import { LineSplitter, type SplitLine } from "../batch/split.ts";
+
 import { loadConfig } from "../config/config.ts";
 import type { Config } from "../config/schema.ts";
 import { outputTaken } from "../terminal/standard-streams.ts";
+import { LineSplitter, type SplitLine } from "../text/split.ts";
 import { unpackedContent } from "./content.ts";
 import { CommandFailure } from "./failure.ts";
 import { explained, interruption } from "./interruption.ts";

@@ -6,12 +6,12 @@
  */
 import { isUtf8 } from "node:buffer";
 import { hintFor, judgeFirstLine } from "../batch/first-line.ts";
-import { decodeString, type Extent, isStringAt } from "../batch/json.ts";
-import { JsonPaths } from "../batch/json-paths.ts";
-import type { SplitLine } from "../batch/split.ts";
 import { escapeJson, fillTemplate, parseTemplate, type Template } from "../batch/template.ts";
 import type { PipelineStep } from "../config/pipeline.ts";
 import { isJsonObject } from "../contract/json-object.ts";
+import { decodeString, type Extent, isStringAt } from "../text/json.ts";
+import { JsonPaths } from "../text/json-paths.ts";
+import type { SplitLine } from "../text/split.ts";
 import { linesIn, MAX_LINE_BYTES, unpackedContent } from "./content.ts";
 import { CommandFailure } from "./failure.ts";
 import { type InputFile, keepInput } from "./input.ts";

@@ -2,8 +2,8 @@
 import { Console } from "node:console";
 import type OpenAI from "openai";
 import { APIConnectionError, APIError, APIUserAbortError } from "openai";
-import { truncate } from "../batch/truncate.ts";
 import type { ServerSettings } from "../config/client.ts";
+import { truncate } from "../text/truncate.ts";
 import { version } from "../version.ts";
 import { shellWord } from "../words.ts";
 import { boundedFetch, NotTheApi } from "./bounded-fetch.ts";

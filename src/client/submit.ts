@@ -1,6 +1,5 @@
 /** `batchd submit` and `batchd retry`: make a batch, and wait for it if asked to. */
 import { existsSync } from "node:fs";
-import { truncate } from "../batch/truncate.ts";
 import { BATCH_ENDPOINTS } from "../contract/batch.ts";
 import { METADATA_LIMITS } from "../contract/create-batch.ts";
 import { characterCount } from "../contract/text.ts";
@@ -8,6 +7,7 @@ import { DEFAULT_COMPLETION_WINDOW } from "../contract/window.ts";
 import { printable } from "../printable.ts";
 import { note, say, sayJson } from "../terminal/lines.ts";
 import { isOutputTerminal } from "../terminal/terminal.ts";
+import { truncate } from "../text/truncate.ts";
 import { bytes } from "../words.ts";
 import { createBatch } from "./creation.ts";
 import { EXIT } from "./exit-codes.ts";

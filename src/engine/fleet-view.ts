@@ -8,15 +8,15 @@ import { isFinal, maySendLines, stepOf } from "../batch/status.ts";
 import type { Clock } from "../clock.ts";
 import type { Store } from "../store/store.ts";
 import type { Upstreams } from "../upstream/upstream.ts";
-import type { CommonFailures } from "./common-failures.ts";
+import type { CommonFailures } from "./chunks/common-failures.ts";
 import type { FleetRoute } from "./dispatch/fleet-routes.ts";
 import type { Scheduler } from "./dispatch/scheduler.ts";
 import { isUnanswered, UNWRITABLE } from "./dispatch/waiting.ts";
-import type { Fleet } from "./fleet.ts";
-import type { JournalHealth } from "./journal-health.ts";
-import type { CommonSettings, ReplicaReport } from "./replica-report.ts";
-import type { Stalls } from "./stalls.ts";
-import { type StorageWaits, storageWait } from "./storage-waits.ts";
+import type { Fleet } from "./fleet/fleet.ts";
+import type { CommonSettings, ReplicaReport } from "./fleet/replica-report.ts";
+import type { JournalHealth } from "./journal/journal-health.ts";
+import type { Stalls } from "./steps/stalls.ts";
+import { type StorageWaits, storageWait } from "./steps/storage-waits.ts";
 
 interface FleetViewDeps {
   readonly store: Pick<Store, "findForecasts">;

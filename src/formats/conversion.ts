@@ -1,6 +1,7 @@
 /** Converts result files into tables, which have a row for each line. */
-import { LineSplitter, type SplitLine } from "../batch/split.ts";
+
 import type { TableFormat } from "../contract/results.ts";
+import { LineSplitter, type SplitLine } from "../text/split.ts";
 import { CsvTable } from "./csv.ts";
 import { NotAResultRow, type ResultRow, readResultRow } from "./result-row.ts";
 

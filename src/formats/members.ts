@@ -2,9 +2,9 @@
  * Finds members of JSON objects as runs of bytes. Nothing is built of values that no column shows, so a hostile answer
  * of 64 MB costs little more memory than its bytes.
  */
-import { decodeString, indexOfKey, isStringAt, quoted } from "../batch/json.ts";
-import { JsonScan, type Member } from "../batch/json-scan.ts";
-import { CLOSE_OBJECT, skipSpace } from "../batch/json-tokens.ts";
+import { decodeString, indexOfKey, isStringAt, quoted } from "../text/json.ts";
+import { JsonScan, type Member } from "../text/json-scan.ts";
+import { CLOSE_OBJECT, skipSpace } from "../text/json-tokens.ts";
 
 type Found<Name extends string> = Partial<Record<Name, Buffer>>;
 

@@ -1,7 +1,5 @@
 /** Parses a JSON body with its schema. The first fault is reported in OpenAI's words. */
 import type { z } from "zod";
-import { kindOf } from "../batch/json-kind.ts";
-import { truncate } from "../batch/truncate.ts";
 import { characterCount } from "../contract/text.ts";
 import {
   integerTooLarge,
@@ -10,6 +8,8 @@ import {
   tooManyProperties,
   unsupportedValue,
 } from "../errors.ts";
+import { kindOf } from "../text/json-kind.ts";
+import { truncate } from "../text/truncate.ts";
 
 export function parseBody<Shape extends z.ZodRawShape>(
   schema: z.ZodObject<Shape>,

@@ -1,10 +1,10 @@
 /** Reads the form of `POST /v1/files`: the file, its purpose, and the time to keep it. */
 
 import type { FileDetails } from "../api/incoming-file.ts";
-import { truncate } from "../batch/truncate.ts";
 import { EXPIRES_AFTER_SECONDS } from "../contract/expires-after.ts";
 import { type FilePurpose, UPLOAD_PURPOSES } from "../contract/file.ts";
 import { integerTooLarge, PublicError, unsupportedValue } from "../errors.ts";
+import { truncate } from "../text/truncate.ts";
 import { integerTooSmall, missingParameter, wrongType } from "./body.ts";
 import type { Form } from "./form.ts";
 

@@ -8,8 +8,8 @@
 import type { IncomingMessage } from "node:http";
 import type { Readable } from "node:stream";
 import { Busboy, type BusboyInstance } from "@fastify/busboy";
-import { truncate } from "../batch/truncate.ts";
 import { PublicError } from "../errors.ts";
+import { truncate } from "../text/truncate.ts";
 import { repeatedParameter } from "./body.ts";
 import { filenameInHeader } from "./filename.ts";
 import { boundaryIn, boundaryInside, FormDelimiters } from "./form-delimiters.ts";

@@ -1,9 +1,9 @@
 /** Reads small JSON bodies, and writes answers in ASCII, so that no client can split a character. */
 import type { ContentfulStatusCode } from "hono/utils/http-status";
 import { z } from "zod";
-import { COMMA, OPEN_ARRAY, OPEN_OBJECT } from "../batch/json-tokens.ts";
 import { jsonBodyError, PublicError } from "../errors.ts";
 import type { Room } from "../resources/memory-budget.ts";
+import { COMMA, OPEN_ARRAY, OPEN_OBJECT } from "../text/json-tokens.ts";
 import { assertStillGood } from "./auth.ts";
 import { parseBody } from "./body.ts";
 import type { AppContext } from "./context.ts";

@@ -5,11 +5,11 @@
  */
 import type { IncomingMessage } from "node:http";
 import { noRoomFor, ROOM_WAIT_MS } from "../api/room-wait.ts";
-import { Gathered } from "../batch/gathered.ts";
-import { truncate } from "../batch/truncate.ts";
 import { type Cancel, type Clock, every } from "../clock.ts";
 import { PublicError } from "../errors.ts";
 import type { Room } from "../resources/memory-budget.ts";
+import { Gathered } from "../text/gathered.ts";
+import { truncate } from "../text/truncate.ts";
 
 /** The time for which a client may be slower than the minimum. */
 const SLOW_START_MS = 30_000;

@@ -9,8 +9,8 @@
  * result makes Node stop reading until the body is read on.
  */
 import type { IncomingMessage } from "node:http";
-import { Gathered } from "../batch/gathered.ts";
 import { timeForMore } from "../resources/time-slice.ts";
+import { Gathered } from "../text/gathered.ts";
 
 /** A piece of this length costs little beside its bytes. Common clients send longer ones. */
 const SHORT_BYTES = 4 * 1024;

@@ -11,8 +11,8 @@
  */
 import { isIP } from "node:net";
 import type { MiddlewareHandler } from "hono";
-import { truncate } from "../batch/truncate.ts";
 import { PublicError } from "../errors.ts";
+import { truncate } from "../text/truncate.ts";
 import type { Callers } from "./auth.ts";
 import type { AppContext, AppEnv } from "./context.ts";
 

@@ -2,7 +2,7 @@
  * The commit with the results of a batch: its folder, its branch and its message. Trailers say which batch it is, to people
  * and to batchd.
  */
-import { truncate } from "../batch/truncate.ts";
+import { truncate } from "../text/truncate.ts";
 import { type Delivered, type Parcel, partsOf } from "./location.ts";
 
 /** How often another delivery may take the name of a branch in the moment after a look. */

@@ -4,12 +4,12 @@
  */
 import { createHash } from "node:crypto";
 import type { BucketCredentials, ClientBucket } from "../batch/delivery.ts";
-import { truncate } from "../batch/truncate.ts";
 import type { LocationConfig } from "../config/locations.ts";
 import { locationSecrets } from "../config/secrets.ts";
 import { lazy } from "../lazy.ts";
 import { printable } from "../printable.ts";
 import { Redactor } from "../redactor.ts";
+import { truncate } from "../text/truncate.ts";
 import type { GitSurroundings } from "./git/open.ts";
 import {
   type Delivered,

@@ -21,7 +21,7 @@ const FILES_COUNT = 6;
 const WEBHOOK_CONNECTIONS = 128;
 /**
  * The connections to a bucket: 32 for short requests and 8 for copies (`SHORT_CONNECTIONS` and `JOIN_CONNECTIONS` in
- * `blobs/s3.ts`), and four for the results and one for the input of each of six batches (`SIDE_BY_SIDE` in `engine/loops.ts`).
+ * `blobs/s3.ts`), and four for the results and one for the input of each of six batches (`SIDE_BY_SIDE` in `engine/steps/loops.ts`).
  */
 const BUCKET_CONNECTIONS = 32 + 8 + 6 * (4 + 1);
 /** A thread has five. Four convert for clients (`api/tables.ts`), two for deliveries (`deliveries/converted-files.ts`). */

@@ -6,8 +6,9 @@
  * A reader of client input, or of many rows, must work in steps of some 64 KiB or at most a millisecond. It asks for
  * time between two steps.
  */
-import type { Reading } from "../batch/reading.ts";
+
 import { systemClock } from "../clock.ts";
+import type { Reading } from "../text/reading.ts";
 import { isTurnLeft } from "./arrivals.ts";
 import { ClientTurns } from "./client-turns.ts";
 

@@ -10,7 +10,7 @@ import { BlobIntents } from "../blobs/blob-intents.ts";
 import { type Clock, clockWithDates } from "../clock.ts";
 import { Closers } from "../closers.ts";
 import type { Config } from "../config/schema.ts";
-import { purgeOnce } from "../engine/purging.ts";
+import { purgeOnce } from "../engine/housekeeping/purging.ts";
 import { createLog } from "../telemetry/log.ts";
 import { newProjects } from "./parts.ts";
 import { hasDatabase, openBesideServer } from "./storage/databases.ts";

@@ -9,7 +9,7 @@ import { createHash } from "node:crypto";
 import { redactConfig } from "../config/redact-config.ts";
 import type { Config } from "../config/schema.ts";
 import { keyOf } from "../deliveries/sealed-credentials.ts";
-import type { CommonSettings } from "../engine/replica-report.ts";
+import type { CommonSettings } from "../engine/fleet/replica-report.ts";
 
 /** Returns a function that describes a configuration, and does the work once for each. */
 export function describingSettings(role: string): (config: Config) => CommonSettings {

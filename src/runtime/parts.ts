@@ -17,7 +17,7 @@ import { projectRules, SENDS_NOTHING, UNLIMITED } from "../config/projects.ts";
 import type { Config } from "../config/schema.ts";
 import { ClientBuckets } from "../deliveries/client-buckets.ts";
 import { DeliveryRunner } from "../deliveries/runner.ts";
-import type { Fleet } from "../engine/fleet.ts";
+import type { Fleet } from "../engine/fleet/fleet.ts";
 import { Locations } from "../locations/locations.ts";
 import type { MemoryBudget } from "../resources/memory-budget.ts";
 import type { Store } from "../store/store.ts";

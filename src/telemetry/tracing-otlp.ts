@@ -24,10 +24,10 @@ import {
   type SpanExporter,
   TracerProvider,
 } from "@opentelemetry/sdk-trace";
-import { truncate } from "../batch/truncate.ts";
 import { type Clock, within } from "../clock.ts";
 import type { Redactor } from "../redactor.ts";
 import { boundPieces } from "../resources/tiny-pieces.ts";
+import { truncate } from "../text/truncate.ts";
 import { version } from "../version.ts";
 import type { Log } from "./log.ts";
 import type { Attributes, Ending, Span, SpanName, SpanStart, Tracing } from "./tracing.ts";

@@ -2,11 +2,12 @@
  * Reads the list of models that a server reports, `{"data": [{"id", "aliases"}]}`, and skips parts of any other shape. A list
  * may have 2 MiB, which `JSON.parse` takes a quarter of a second for where it is nothing but brackets, so it is read in steps.
  */
-import { decodeString, indexOfKey, isArrayAt, isStringAt, quoted } from "../batch/json.ts";
-import { JsonPaths } from "../batch/json-paths.ts";
-import { JsonScan } from "../batch/json-scan.ts";
-import type { Reading } from "../batch/reading.ts";
+
 import { read, STEP_BYTES } from "../resources/time-slice.ts";
+import { decodeString, indexOfKey, isArrayAt, isStringAt, quoted } from "../text/json.ts";
+import { JsonPaths } from "../text/json-paths.ts";
+import { JsonScan } from "../text/json-scan.ts";
+import type { Reading } from "../text/reading.ts";
 
 export interface ListedNames {
   readonly ids: readonly string[];

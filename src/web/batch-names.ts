@@ -1,7 +1,8 @@
 /** What people call a batch: the name that its owner has given it, and the name of its input file. */
-import { truncate } from "../batch/truncate.ts";
+
 import type { BatchObject } from "../contract/batch.ts";
 import type { FileObject } from "../contract/file.ts";
+import { truncate } from "../text/truncate.ts";
 import { type Html, html, untrusted, visible } from "./html.ts";
 import { type Asked, readFor } from "./page.ts";
 import { hasEnded } from "./status.ts";

@@ -1,8 +1,8 @@
 /** Finds out who sends a request of the page, and whether another site has caused it. */
 import { getCookie } from "hono/cookie";
 import type { Caller } from "../api/access.ts";
-import { truncate } from "../batch/truncate.ts";
 import type { AppContext } from "../http/context.ts";
+import { truncate } from "../text/truncate.ts";
 import type { Sessions } from "./sessions.ts";
 
 const COOKIE_NAME = "batchd_session";

@@ -4,7 +4,7 @@
  * link, an attribute that a browser acts on, or markup.
  */
 import { html } from "hono/html";
-import { truncate } from "../batch/truncate.ts";
+import { truncate } from "../text/truncate.ts";
 
 export { html };
 export type Html = ReturnType<typeof html>;

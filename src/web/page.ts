@@ -1,6 +1,6 @@
 /** Defines what a page is made of, and finds the parts that have changed since it was sent. */
 import type { Caller } from "../api/access.ts";
-import { truncate } from "../batch/truncate.ts";
+import { truncate } from "../text/truncate.ts";
 import type { Answer, Api, Refusal } from "./api.ts";
 import { type Html, html, render, untrusted } from "./html.ts";
 

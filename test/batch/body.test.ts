@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { BodyRewriting, type BodyRules, isRewritten } from "../../src/batch/body.ts";
-import { isJson } from "../../src/batch/json-scan.ts";
 import { bodyOf, parseLine } from "../../src/batch/line.ts";
+import { isJson } from "../../src/text/json-scan.ts";
 import { isReadBack, jsonText, objectText, stringText } from "../support/json-arbitraries.ts";
 
 const NOTHING: BodyRules = { model: null, defaults: new Map(), extra: new Map() };

@@ -7,7 +7,7 @@ import {
   Planner,
   spreadOver,
 } from "../../src/batch/plan.ts";
-import { LineSplitter, type SplitLine } from "../../src/batch/split.ts";
+import { LineSplitter, type SplitLine } from "../../src/text/split.ts";
 
 /** A file of lines, each `<route>:<filler>`, some with blank lines before them. */
 interface Drawn {

@@ -1,12 +1,12 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
-import { type JsonPath, JsonPaths } from "../../src/batch/json-paths.ts";
 import {
   escapeJson,
   fillTemplate,
   parseTemplate,
   type Template,
 } from "../../src/batch/template.ts";
+import { type JsonPath, JsonPaths } from "../../src/text/json-paths.ts";
 
 /** Follows a path through a value as JSON.parse returns it. */
 function at(value: unknown, path: JsonPath): unknown {

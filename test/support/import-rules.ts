@@ -10,7 +10,7 @@ import {
 } from "./source-tree.ts";
 
 /** The modules of Node that the pure rules may use: none of them waits, reads or sends. */
-const PURE_FOLDERS = ["contract/", "batch/"];
+const PURE_FOLDERS = ["contract/", "text/", "batch/"];
 const PURE_MODULES = ["node:buffer", "node:crypto"];
 
 function layerOf(path: string): Allowed | undefined {

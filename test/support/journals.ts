@@ -1,6 +1,6 @@
 import type { Batch } from "../../src/batch/batch.ts";
 import { Planner } from "../../src/batch/plan.ts";
-import { journalWindows, type WindowsQuery } from "../../src/engine/journal-windows.ts";
+import { journalWindows, type WindowsQuery } from "../../src/engine/results/journal-windows.ts";
 import type { Store } from "../../src/store/store.ts";
 import { aPlan, claimBy, insertBatch } from "./store-builders.ts";
 

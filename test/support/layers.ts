@@ -37,31 +37,44 @@ const TELEMETRY = [
 ];
 
 /** The files that every part with side effects may use. */
-const BASE = ["contract/", "batch/", "clock.ts", ...TELEMETRY, "resources/time-slice.ts"];
+const BASE = ["contract/", "text/", "batch/", "clock.ts", ...TELEMETRY, "resources/time-slice.ts"];
+
+const BELOW_ENGINE = [
+  ...[...BASE, STORE, BLOBS, "blobs/blob-intents.ts", ...UPSTREAM, "loop.ts", "one-by-one.ts"],
+  ...["resources/client-work.ts", "resources/semaphore.ts"],
+  ...["shared-runs.ts", "system-code.ts", "version.ts"],
+];
+
+/** The folders of the engine, from bottom to top. */
+const ENGINE = [
+  ...["engine/dispatch/", "engine/steps/", "engine/fleet/", "engine/journal/", "engine/chunks/"],
+  ...["engine/results/", "engine/intake/", "engine/deriving/", "engine/housekeeping/"],
+];
 
 /**
  * The allowed imports, from bottom to top. The longest beginning of a file's path decides. HTTP must never import the
  * engine, nor the engine HTTP. They share the store, and `runtime/runtime.ts` passes a nudge from one to the other.
  */
 export const LAYERS: Readonly<Record<string, Allowed>> = {
+  "text/": { may: [] },
   "contract/": { may: [] },
   "contract/openapi.ts": { may: ["version.ts"] },
-  "batch/": { may: ["contract/"] },
-  "formats/": { may: ["batch/", "contract/", "resources/time-slice.ts"] },
+  "batch/": { may: ["contract/", "text/"] },
+  "formats/": { may: ["text/", "batch/", "contract/", "resources/time-slice.ts"] },
   "version.ts": { may: [] },
   "words.ts": { may: [] },
   "clock.ts": { may: [] },
   "redactor.ts": { may: [] },
   "lazy.ts": { may: [] },
-  "errors.ts": { may: ["batch/truncate.ts"] },
+  "errors.ts": { may: ["text/truncate.ts"] },
   "printable.ts": { may: [] },
   "one-by-one.ts": { may: [] },
   "shared-runs.ts": { may: [] },
   "system-code.ts": { may: [] },
   "closers.ts": { may: [] },
-  "resources/": { may: ["batch/sums.ts", "clock.ts"], mayKnow: ["batch/", "config/"] },
+  "resources/": { may: ["batch/sums.ts", "clock.ts"], mayKnow: ["text/", "batch/", "config/"] },
   "telemetry/": {
-    may: ["batch/truncate.ts", "clock.ts", "printable.ts", "version.ts"],
+    may: ["text/truncate.ts", "clock.ts", "printable.ts", "version.ts"],
     mayKnow: ["batch/", "contract/", "redactor.ts"],
   },
   "telemetry/log.ts": {
@@ -69,7 +82,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["clock.ts"],
   },
   "telemetry/tracing-otlp.ts": {
-    may: ["batch/truncate.ts", "clock.ts", "resources/tiny-pieces.ts", "version.ts"],
+    may: ["text/truncate.ts", "clock.ts", "resources/tiny-pieces.ts", "version.ts"],
     mayKnow: ["redactor.ts", "telemetry/log.ts", "telemetry/tracing.ts"],
   },
   "telemetry/metrics.ts": {
@@ -137,24 +150,16 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     may: [...BASE, "resources/turn-budget.ts", "version.ts", "upstream/"],
     mayKnow: ["config/upstreams.ts"],
   },
-  "engine/": {
-    may: [
-      ...BASE,
-      STORE,
-      BLOBS,
-      "blobs/blob-intents.ts",
-      "resources/semaphore.ts",
-      ...UPSTREAM,
-      "loop.ts",
-      "one-by-one.ts",
-      "engine/",
-      "resources/client-work.ts",
-      "shared-runs.ts",
-      "system-code.ts",
-      "version.ts",
-    ],
-    mayKnow: ["resources/memory-budget.ts"],
-  },
+  "engine/": { may: [...BELOW_ENGINE, "engine/"], mayKnow: ["resources/memory-budget.ts"] },
+  ...Object.fromEntries(
+    ENGINE.map((folder, at) => [
+      folder,
+      {
+        may: [...BELOW_ENGINE, ...ENGINE.slice(0, at)],
+        mayKnow: ["resources/memory-budget.ts"],
+      },
+    ]),
+  ),
   "engine/dispatch/": {
     may: BASE,
     mayKnow: [STORE, ...UPSTREAM, "loop.ts"],
@@ -163,7 +168,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     may: [
       ...LOCATION,
       "locations/",
-      "batch/truncate.ts",
+      "text/truncate.ts",
       "config/secrets.ts",
       "lazy.ts",
       "printable.ts",
@@ -172,7 +177,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
     mayKnow: ["batch/", "clock.ts", "config/locations.ts"],
   },
   "locations/commits.ts": {
-    may: ["batch/truncate.ts", "locations/location.ts"],
+    may: ["text/truncate.ts", "locations/location.ts"],
   },
   "locations/git/": {
     may: [...LOCATION, "blobs/file-system.ts", "lazy.ts"],
@@ -258,6 +263,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "web/": {
     may: [
       "contract/",
+      "text/",
       "batch/",
       "clock.ts",
       "errors.ts",
@@ -283,6 +289,7 @@ export const LAYERS: Readonly<Record<string, Allowed>> = {
   "client/": {
     may: [
       "contract/",
+      "text/",
       "batch/",
       "clock.ts",
       "config/",

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { Leases } from "../../src/engine/lease.ts";
+import { Leases } from "../../src/engine/steps/lease.ts";
 import { openSqliteStore } from "../../src/store/sqlite/store.ts";
 import { FakeClock } from "./fake-clock.ts";
 import { claimFirst, NOW_MS, startBatch, temporaryFolder } from "./store-builders.ts";

@@ -8,19 +8,19 @@
 import { isUtf8 } from "node:buffer";
 import { type AnswerFacts, AnswerReading, factsIfJson } from "../../batch/answer-facts.ts";
 import { NO_USAGE } from "../../batch/batch.ts";
-import { characterEnd, withoutBreaks, withoutBreaksIn } from "../../batch/line-breaks.ts";
 import {
   type Outcome,
   putOnOneLine,
   type RefusalReason,
   type Refused,
 } from "../../batch/outcome.ts";
-import { truncate } from "../../batch/truncate.ts";
-import { Utf8Check } from "../../batch/utf8.ts";
 import type { Clock } from "../../clock.ts";
 import type { ErrorEnvelope } from "../../contract/error.ts";
 import type { Redactor } from "../../redactor.ts";
 import { isLong, STEP_BYTES, timeForMore } from "../../resources/time-slice.ts";
+import { characterEnd, withoutBreaks, withoutBreaksIn } from "../../text/line-breaks.ts";
+import { truncate } from "../../text/truncate.ts";
+import { Utf8Check } from "../../text/utf8.ts";
 import type { AnswerHeaders } from "../request.ts";
 import { isLargerThanLimit, meantStatus, refusalOf } from "./refusal.ts";
 

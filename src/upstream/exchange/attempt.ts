@@ -5,9 +5,9 @@
  * This is the hot path: each attempt makes one object that undici calls back, one timer and one promise.
  */
 import { beginsWithMark } from "../../batch/first-line.ts";
-import { Gathered } from "../../batch/gathered.ts";
 import { INTERRUPTED, type Outcome } from "../../batch/outcome.ts";
 import { isLong } from "../../resources/time-slice.ts";
+import { Gathered } from "../../text/gathered.ts";
 import type { AnswerHeaders, AnswerRoom } from "../request.ts";
 import { type Interruptible, offAbort, onAbort } from "./abort-listeners.ts";
 import { type AnswerRules, outcomeOf, type ReadAnswer, readAnswer } from "./answer.ts";

@@ -10,10 +10,10 @@
  */
 import { Readable } from "node:stream";
 import { NO_USAGE } from "../../batch/batch.ts";
-import { Gathered } from "../../batch/gathered.ts";
 import { INTERRUPTED, type Outcome } from "../../batch/outcome.ts";
 import type { Clock } from "../../clock.ts";
 import type { RedactedStream, Redactor } from "../../redactor.ts";
+import { Gathered } from "../../text/gathered.ts";
 import type { AnswerEnd, AnswerHeaders, Proxied } from "../request.ts";
 import { type Interruptible, offAbort, onAbort } from "./abort-listeners.ts";
 import { header, isOverload, problemOfHead, refusalIn, retryAfterMs } from "./answer.ts";

@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { Batch, BatchId } from "../../../src/batch/batch.ts";
-import { CommonFailures } from "../../../src/engine/common-failures.ts";
+import { CommonFailures } from "../../../src/engine/chunks/common-failures.ts";
 import { Forecaster } from "../../../src/engine/dispatch/forecaster.ts";
 import { ThroughputEstimator } from "../../../src/engine/dispatch/throughput-estimator.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/store.ts";
