@@ -1,3 +1,6 @@
+import { join } from "node:path";
+import { setImmediate } from "node:timers/promises";
+import Database from "better-sqlite3";
 import { FakeClock } from "./fake-clock.ts";
 import { chatLines, startTestService } from "./service.ts";
 import { startUpstream } from "./upstream.ts";
@@ -21,4 +24,22 @@ export async function startHeldBatch(lineCount: number) {
       await upstream[Symbol.asyncDispose]();
     },
   };
+}
+
+/** Lets the lines of a held batch end, and locks the database before their results are published. Returns what unlocks it. */
+export async function lockBeforeResults({
+  upstream,
+  service,
+  id,
+}: Awaited<ReturnType<typeof startHeldBatch>>): Promise<() => void> {
+  const other = new Database(join(service.dataDir, "batchd.sqlite"));
+  const finalizer = other
+    .prepare("select lease_owner from batches where id = ? and status = 'finalizing'")
+    .pluck();
+  upstream.release();
+  // Between its claim and its commit the finalizer waits for the disk several times.
+  while ((finalizer.get(id) ?? null) === null) await setImmediate();
+  other.exec("begin immediate");
+  await service.events.reached("results.commit_failed", { batch: id });
+  return () => other.close();
 }

@@ -12,7 +12,7 @@ import { Events } from "../../support/events.ts";
 import { FakeClock } from "../../support/fake-clock.ts";
 import { pathsBelow } from "../../support/files-below.ts";
 import { blobsAround, GatedBlobs } from "../../support/gated-blobs.ts";
-import { startHeldBatch } from "../../support/held-batch.ts";
+import { lockBeforeResults, startHeldBatch } from "../../support/held-batch.ts";
 import { HEARTBEAT_MS, startReplicas } from "../../support/replicas.ts";
 import { chatLines, startTestService, type TestService } from "../../support/service.ts";
 import { aBatch, aFile, temporaryFolder } from "../../support/store-builders.ts";
@@ -98,16 +98,8 @@ test("a server that cannot write its journals is not ready, and says so until it
 
 test("results that cannot be published for hours are written once, and kept", async () => {
   await using held = await startHeldBatch(3);
-  const { clock, upstream, service, id, input } = held;
-  const other = new Database(join(service.dataDir, "batchd.sqlite"));
-  const finalizer = other
-    .prepare("select lease_owner from batches where id = ? and status = 'finalizing'")
-    .pluck();
-  upstream.release();
-  // Between its claim and its commit the finalizer waits for the disk several times.
-  while ((finalizer.get(id) ?? null) === null) await setImmediate();
-  other.exec("begin immediate");
-  await service.events.reached("results.commit_failed", { batch: id });
+  const { clock, service, id, input } = held;
+  const unlock = await lockBeforeResults(held);
   const written = blobsBelow(service.dataDir, "files");
   expect(written).toHaveLength(2);
   for (const hours of [1, 2]) await sweepAfter(hours * HOUR_MS, service, clock);
@@ -116,7 +108,7 @@ test("results that cannot be published for hours are written once, and kept", as
   const failureCount = service.events.count("results.commit_failed");
   clock.advance(RETRY_MS);
   await service.events.reached("results.commit_failed", { count: failureCount + 1 });
-  other.close();
+  unlock();
   clock.advance(RETRY_MS);
   const batch = await service.ended(id);
   expect([input, batch.output_file_id].toSorted()).toEqual(written);

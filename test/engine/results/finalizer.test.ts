@@ -2,11 +2,10 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { setImmediate } from "node:timers/promises";
-import Database from "better-sqlite3";
 import { expect, test } from "vitest";
 import { createBatch } from "../../support/batches.ts";
 import { derive } from "../../support/derived.ts";
-import { startHeldBatch } from "../../support/held-batch.ts";
+import { lockBeforeResults, startHeldBatch } from "../../support/held-batch.ts";
 import { startReceiver } from "../../support/receiver.ts";
 import {
   HEARTBEAT_MS,
@@ -115,16 +114,9 @@ test("a server that closes while its results cannot be published leaves them to 
   await using held = await startHeldBatch(3);
   const { clock, upstream, service, id } = held;
   const { dataDir } = service;
-  const other = new Database(join(dataDir, "batchd.sqlite"));
-  const finalizer = other
-    .prepare("select lease_owner from batches where id = ? and status = 'finalizing'")
-    .pluck();
-  upstream.release();
-  while ((finalizer.get(id) ?? null) === null) await setImmediate();
-  other.exec("begin immediate");
-  await service.events.reached("results.commit_failed", { batch: id });
+  const unlock = await lockBeforeResults(held);
   await service.close();
-  other.close();
+  unlock();
 
   await using next = await startTestService({ clock, upstreamUrl: upstream.url, dataDir });
   const end = next.ended(id);

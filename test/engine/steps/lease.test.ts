@@ -28,6 +28,14 @@ async function sentByA(replicas: Replicas, upstream: TestUpstream) {
   return batch;
 }
 
+/** A batch whose input replica `a` is reading, and gets no further until its reads are opened. */
+async function validatedByA({ a }: Replicas) {
+  a.blobs.reads.close("files/");
+  const batch = await a.service.submit(chatLines(4));
+  await a.blobs.reads.reached();
+  return batch;
+}
+
 /** Its requests have come to the upstream, while those of `a` are still there. */
 async function takeOver({ clock }: Replica, upstream: TestUpstream): Promise<void> {
   clock.advance(LEASE_OVER_MS);
@@ -158,9 +166,7 @@ test("a replica that pauses while it validates does not start the batch a second
   await using upstream = await startUpstream();
   await using replicas = await startReplicas({ upstreamUrl: upstream.url });
   const { a, b } = replicas;
-  a.blobs.reads.close("files/");
-  const { id } = await a.service.submit(chatLines(4));
-  await a.blobs.reads.reached();
+  const { id } = await validatedByA(replicas);
   b.clock.advance(LEASE_OVER_MS);
   const batch = await b.service.ended(id);
   expect(batch.request_counts).toEqual(ALL_ONCE);
@@ -177,9 +183,7 @@ test("a batch whose validation takes longer than a lease stays with the replica 
   await using upstream = await startUpstream();
   await using replicas = await startReplicas({ upstreamUrl: upstream.url });
   const { a, b } = replicas;
-  a.blobs.reads.close("files/");
-  const { id } = await a.service.submit(chatLines(4));
-  await a.blobs.reads.reached();
+  const { id } = await validatedByA(replicas);
   for (let n = 0; n < 6; n++) {
     a.clock.advance(HEARTBEAT_MS);
     await leasesLastUntil(a.clock.nowMs() + LEASE_OVER_MS - HEARTBEAT_MS, replicas, "batches");
